@@ -29,7 +29,7 @@ from mlpoly import records
 from mlpoly.charts import style
 from mlpoly.datasets import Images, load_images
 from mlpoly.he import UnitPolynomials, unit_polynomials
-from mlpoly.he.square_tree import depth_of_power
+from mlpoly.he.circuit import depth_of_power
 from mlpoly.networks import layers_of
 
 NETWORKS = {

@@ -18,6 +18,8 @@ from support.browser import Browser, find_browser, open_browser
 
 from mlpoly.activations import registry
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; no test needs a network
+
 hypothesis.settings.register_profile("mlpoly", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("mlpoly")
 

@@ -31,7 +31,7 @@ import pytest
 import safetensors.numpy
 from matplotlib import pyplot
 
-from mlpoly.importers.transformers import FAMILIES
+from mlpoly.importers.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"

@@ -12,7 +12,6 @@ from mlpoly._version import __version__
 from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
-from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
     compare,
@@ -33,6 +32,7 @@ from mlpoly.propagation import propagate
 
 if TYPE_CHECKING:
     from mlpoly import he
+    from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 
 __all__ = [  # noqa: RUF022, in the order of the pipeline
     "Gaussian",
@@ -82,8 +82,15 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
 
 
 def __getattr__(name: str) -> Any:
-    if name == "he":  # nothing else needs it, so that it is imported on demand
-        import importlib
+    """What nothing else needs is imported when it is first used, and so are the libraries that it needs."""
+    import importlib
 
+    if name == "he":
         return importlib.import_module("mlpoly.he")
+    if name in ("from_torch", "from_sklearn", "from_onnx", "find_blocks"):
+        return getattr(importlib.import_module("mlpoly.importers"), name)
     raise AttributeError(f"module 'mlpoly' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

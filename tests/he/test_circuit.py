@@ -15,7 +15,7 @@ import mlpoly as mp
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.he import load_circuit, save_circuit
-from mlpoly.he.square_tree import Vector, depth_of_power, products
+from mlpoly.he.circuit import Vector, depth_of_power, products
 from mlpoly.records import map_arrays
 
 D = 4

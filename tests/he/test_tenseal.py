@@ -12,9 +12,9 @@ from support.networks import chain, network
 
 import mlpoly as mp
 from mlpoly.he import CKKS, Circuit, EncryptedLayer, LinearTerm
+from mlpoly.he.circuit import Vector, products
 from mlpoly.he.ckks import MODULUS_BITS, choose_parameters
 from mlpoly.he.packing import pack
-from mlpoly.he.square_tree import Vector, products
 from mlpoly.records import map_arrays
 
 D = 6

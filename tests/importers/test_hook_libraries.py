@@ -10,13 +10,11 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
+import torch
+from support.tiny_models import llama, token_ids
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-from support.tiny_models import llama, token_ids  # noqa: E402 - after importorskip
-
-import mlpoly as mp  # noqa: E402
-from mlpoly.lm import block_features, collect, convert, graft  # noqa: E402
+import mlpoly as mp
+from mlpoly.lm import block_features, collect, convert, graft
 
 NAME = "model.layers.1.mlp"
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import pytest
+import torch
+from support.strong_models import EXACT, llama, logits, state, token_ids
 
 import mlpoly as mp
+from mlpoly.importers import find_blocks
+from mlpoly.lm.conversion.block_errors import BlockErrors
+from mlpoly.lm.conversion.conversion import Conversion
+from mlpoly.lm.conversion.convert import Method, convert
+from mlpoly.lm.model.graft import graft
+from mlpoly.lm.moments.collect import collect
 from mlpoly.polynomials import BoundedPolynomial
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.strong_models import EXACT, llama, logits, state, token_ids  # noqa: E402 - after importorskip
-
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm.conversion.block_errors import BlockErrors  # noqa: E402
-from mlpoly.lm.conversion.conversion import Conversion  # noqa: E402
-from mlpoly.lm.conversion.convert import Method, convert  # noqa: E402
-from mlpoly.lm.model.graft import graft  # noqa: E402
-from mlpoly.lm.moments.collect import collect  # noqa: E402
 
 
 @pytest.mark.parametrize("method", get_args(Method))

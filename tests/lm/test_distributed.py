@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this build of PyTorch has no torch.distributed", allow_module_level=True)
-from support.backends import assert_close  # noqa: E402 - after importorskip
+from support.backends import assert_close
 
-from mlpoly.lm import Conversion, Moments, collect, convert  # noqa: E402
-from mlpoly.lm.distributed import exchange, gather, initialise, world  # noqa: E402
+from mlpoly.lm import Conversion, Moments, collect, convert
+from mlpoly.lm.distributed import exchange, gather, initialise, world
 
 # What both the script and this file run; the script is told where to write.
 SETTING = """

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from support import tiny_models
+from support.data import data_folder
+from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids
+from torch import nn
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support import tiny_models  # noqa: E402 - after importorskip
-from support.data import data_folder  # noqa: E402
-from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids  # noqa: E402
-from torch import nn  # noqa: E402
-
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm.conversion.convert import convert  # noqa: E402
-from mlpoly.lm.evaluation.baselines import BASELINES, baseline_modules  # noqa: E402
-from mlpoly.lm.evaluation.losses import evaluate  # noqa: E402
-from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
-from mlpoly.lm.model.loading import load_model  # noqa: E402
-from mlpoly.lm.moments.collect import collect  # noqa: E402
+from mlpoly.importers import find_blocks
+from mlpoly.lm.conversion.convert import convert
+from mlpoly.lm.evaluation.baselines import BASELINES, baseline_modules
+from mlpoly.lm.evaluation.losses import evaluate
+from mlpoly.lm.model.graft import Constant, graft
+from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.moments.collect import collect
 
 
 @pytest.mark.parametrize("make", [llama, gpt2])

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from itertools import product
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from mlpoly.lm import block_features, collect, convert, evaluate, example_text, graft, load_model, token_batches  # noqa: E402
-from mlpoly.lm.example import EXAMPLE  # noqa: E402
-from mlpoly.lm.example.language import WORDS, sentences  # noqa: E402
-from mlpoly.lm.model.identity import describe_model  # noqa: E402
+from mlpoly.lm import block_features, collect, convert, evaluate, example_text, graft, load_model, token_batches
+from mlpoly.lm.example import EXAMPLE
+from mlpoly.lm.example.language import WORDS, sentences
+from mlpoly.lm.model.identity import describe_model
 
 PLURALS = ("dogs", "cats", "trees", "birds", "children", "kings")
 

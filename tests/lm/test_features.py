@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import numpy as np
 import pytest
+import torch
+from support import tiny_models
+from support.backends import assert_close
+from support.mixtures_of_experts import mixtral
+from support.tiny_models import VOCABULARY, D, token_ids
+from torch import nn
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-from support import tiny_models  # noqa: E402 - after importorskip
-from support.backends import assert_close  # noqa: E402
-from support.mixtures_of_experts import mixtral  # noqa: E402
-from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
-from torch import nn  # noqa: E402
-
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer  # noqa: E402
-from mlpoly.lm.model.tracing import trace  # noqa: E402
-from mlpoly.lm.reading.feature_set import logit_directions  # noqa: E402
+from mlpoly.importers import find_blocks
+from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer
+from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.reading.block_features import logit_directions
 
 BLOCK = "model.layers.1.mlp"
 WORDS = [f"<w{i}>" for i in range(VOCABULARY)]

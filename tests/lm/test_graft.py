@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import pytest
+import torch
+from support.strong_models import EXACT, D, bert, llama, logits, polynomials, state, token_ids
+from torch import nn
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.strong_models import EXACT, D, bert, llama, logits, polynomials, state, token_ids  # noqa: E402
-from torch import nn  # noqa: E402 - after importorskip
-
-import mlpoly as mp  # noqa: E402
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm import collect  # noqa: E402
-from mlpoly.lm.model.graft import Constant, graft  # noqa: E402
+import mlpoly as mp
+from mlpoly.importers import find_blocks
+from mlpoly.lm import collect
+from mlpoly.lm.model.graft import Constant, graft
 
 
 @pytest.mark.parametrize(("make", "degree"), EXACT)

@@ -1,26 +1,22 @@
-"""Conversions on the hub: what goes up comes down, files of a conversion alone, and errors that say what to do."""
+"""Conversions on the hub, with a folder in place of the hub: what goes up comes down, and the card is true."""
 
 from __future__ import annotations
 
-import os
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; the only hub here is a local one
+from unittest.mock import MagicMock
 
 import pytest
-from support.hub_server import Hub, running_hub
+import torch
+import yaml
+from support.tiny_models import llama, token_ids
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("huggingface_hub")
-yaml = pytest.importorskip("yaml")
-from support.tiny_models import llama, token_ids  # noqa: E402 - after importorskip
-
-from mlpoly.lm.conversion.conversion import Conversion  # noqa: E402
-from mlpoly.lm.conversion.convert import convert  # noqa: E402
-from mlpoly.lm.conversion.hub import model_card  # noqa: E402
-from mlpoly.lm.model.graft import graft  # noqa: E402
-from mlpoly.lm.moments.collect import collect  # noqa: E402
+from mlpoly.lm import Conversion, collect, convert, graft
+from mlpoly.lm.conversion.hub import model_card
 
 REPO = "someone/tiny-cubic"
 
@@ -32,15 +28,40 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def conversion(model: Any) -> Conversion:
-    moments = collect(model, token_ids(4))
-    found = convert(model, moments, 3, bound=2.0, held_out=token_ids(2, seed=9))
+    found = convert(model, collect(model, token_ids(4)), 3, bound=2.0, held_out=token_ids(2, seed=9))
     return replace(found, provenance={**found.provenance, "model": "someone/tiny"})
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
-    with running_hub(monkeypatch, tmp_path / "cache") as hub:
-        yield hub
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Path, MagicMock]]:
+    """The files of the repository, and the calls of the hub's own client."""
+    stored, api = tmp_path / "repository", MagicMock()
+    stored.mkdir()
+    (stored / "notes.txt").write_text("mine")
+
+    def upload(*, folder_path: str, delete_patterns: list[str], **options: Any) -> None:
+        for path in [p for p in stored.rglob("*") if p.is_file()]:
+            if any(fnmatch(path.relative_to(stored).as_posix(), pattern) for pattern in delete_patterns):
+                path.unlink()
+        shutil.copytree(folder_path, stored, dirs_exist_ok=True)
+
+    def download(repo_id: str, *, allow_patterns: list[str], **options: Any) -> str:
+        for pattern in allow_patterns:
+            for path in stored.glob(pattern):
+                target = tmp_path / "cache" / path.relative_to(stored)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        return str(tmp_path / "cache")
+
+    api.return_value.upload_folder.side_effect = upload
+    api.return_value.create_repo.side_effect = lambda repo_id, **options: f"https://huggingface.co/{repo_id}"
+    monkeypatch.setattr("huggingface_hub.HfApi", api)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    yield stored, api
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def logits(model: Any, conversion: Conversion) -> Any:
@@ -48,85 +69,40 @@ def logits(model: Any, conversion: Conversion) -> Any:
         return model(token_ids(1, seed=5)[0]).logits
 
 
-def test_what_goes_up_comes_down(hub: Hub, model: Any, conversion: Conversion) -> None:
-    url = conversion.push_to_hub(REPO, private=True, commit_message="Cubics", token="hf_secret", license="mit")
-    assert url.endswith(REPO)
-    assert hub.created[0].get("private") is True or hub.created[0].get("visibility") == "private"
-    assert hub.messages == ["Cubics"] and hub.tokens == ["Bearer hf_secret"] * 2
+def test_what_goes_up_comes_down(hub: Any, model: Any, conversion: Conversion, tmp_path: Path) -> None:
+    stored, api = hub
+    assert conversion.push_to_hub(REPO, private=True, commit_message="Cubics", token="hf_secret").endswith(REPO)
+    api.assert_called_once_with(token="hf_secret")
+    api.return_value.create_repo.assert_called_once_with(REPO, private=True, exist_ok=True)
+    assert api.return_value.upload_folder.call_args.kwargs["commit_message"] == "Cubics"
     blocks = {f"{name}/{file}" for name in conversion.polynomials for file in ("cfg.json", "polynomial.safetensors")}
-    assert set(hub.files(REPO)) == blocks | {"README.md", ".gitattributes", "notes.txt"}
+    assert files(stored) == blocks | {"README.md", "notes.txt"}
     again = Conversion.load_from_hub(REPO)
-    assert set(hub.downloads) == blocks  # not the notes, not even the card
+    assert files(tmp_path / "cache") == blocks  # not the notes, not even the card
     assert (again.errors, again.provenance) == (conversion.errors, conversion.provenance)
     torch.testing.assert_close(logits(model, again), logits(model, conversion), rtol=0, atol=0)
     double = Conversion.load_from_hub(REPO, like=torch.zeros((), dtype=torch.float64))
     assert all(poly.prototype.dtype == torch.float64 for poly in double.polynomials.values())
 
 
-def test_the_code_of_the_card_runs(
-    hub: Hub, model: Any, conversion: Conversion, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_code_of_the_card_runs(hub: Any, model: Any, conversion: Conversion, monkeypatch: Any, capsys: Any) -> None:
     conversion.push_to_hub(REPO)
-    ids = token_ids(1, seed=5)[0]
-    loaded = {"someone/tiny": (model, lambda text, return_tensors: {"input_ids": ids})}
+    loaded = {"someone/tiny": (model, lambda text, return_tensors: {"input_ids": token_ids(1, seed=5)[0]})}
     monkeypatch.setattr("mlpoly.lm.load_model", loaded.__getitem__)
     names: dict[str, Any] = {}
-    exec(hub.files(REPO)["README.md"].decode().split("```python\n")[1].split("```")[0], names)
+    exec((hub[0] / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0], names)
     assert "model.layers.0.mlp" in capsys.readouterr().out
     torch.testing.assert_close(names["logits"], logits(model, conversion), rtol=0, atol=0)
 
 
-def test_a_repository_holds_one_conversion_and_keeps_the_earlier_ones(hub: Hub, conversion: Conversion) -> None:
+def test_a_repository_holds_one_conversion(hub: Any, conversion: Conversion) -> None:
+    with pytest.raises(FileNotFoundError, match=r"tiny-cubic holds no conversion; write one with .*push_to_hub"):
+        Conversion.load_from_hub(REPO)
     conversion.push_to_hub(REPO)
     first, *_ = conversion.polynomials
-    plain = {first: conversion.polynomials[first].polynomial}
-    smaller = replace(conversion, polynomials=plain, provenance={**conversion.provenance, "bound": None})
-    smaller.push_to_hub(REPO)
-    assert sorted(n for n in hub.files(REPO) if n.endswith(".json")) == [f"{first}/cfg.json"]
-    assert hub.files(REPO)["notes.txt"] == b"mine"
-    found = Conversion.load_from_hub(REPO)
-    assert list(found.polynomials) == [first] and found.bound is None
-    from huggingface_hub import HfApi
-
-    sha = HfApi().model_info(REPO).sha
-    assert sha is not None
-    assert list(Conversion.load_from_hub(REPO, revision=sha).polynomials) == [first]
-
-
-def test_the_cache_is_enough(hub: Hub, conversion: Conversion, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversion.push_to_hub(REPO)
-    Conversion.load_from_hub(REPO)
-    hub.downloads.clear()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert list(Conversion.load_from_hub(REPO).polynomials) == list(conversion.polynomials)
-    assert hub.downloads == []
-
-
-def test_errors_say_what_to_do(hub: Hub, conversion: Conversion, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileNotFoundError, match="no repository someone/nothing that you can read; check the name"):
-        Conversion.load_from_hub("someone/nothing")
-    hub.repos["someone/other"] = [{"config.json": b"{}", "model.safetensors": b"", "weights.pkl": b"bad"}]
-    with pytest.raises(FileNotFoundError, match=r"someone/other holds no conversion; write one with .*push_to_hub"):
-        Conversion.load_from_hub("someone/other")
-    assert hub.downloads == []
-    with pytest.raises(FileNotFoundError, match="someone/other has no revision 'v9'; name a branch"):
-        Conversion.load_from_hub("someone/other", revision="v9")
-    with pytest.raises(ValueError, match="namespace/repo_name"):
-        Conversion.load_from_hub("a/b/c")
-    hub.refuses = 403
-    with pytest.raises(PermissionError, match=r"refuses access to someone/tiny-cubic; log in .* or give token="):
-        conversion.push_to_hub(REPO)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for act in (conversion.push_to_hub, Conversion.load_from_hub):
-        with pytest.raises(ConnectionError, match=r"cannot be reached.*HF_ENDPOINT and HF_HUB_OFFLINE"):
-            act(REPO)
-
-
-def test_nobody_listens(hub: Hub, conversion: Conversion, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    for act in (conversion.push_to_hub, Conversion.load_from_hub):
-        with pytest.raises(ConnectionError, match="the hub cannot be reached"):
-            act(REPO)
+    replace(conversion, polynomials={first: conversion.polynomials[first]}).push_to_hub(REPO)
+    assert sorted(name for name in files(hub[0]) if name.endswith(".json")) == [f"{first}/cfg.json"]
+    assert list(Conversion.load_from_hub(REPO).polynomials) == [first]
 
 
 def test_the_card(conversion: Conversion) -> None:
@@ -139,7 +115,6 @@ def test_the_card(conversion: Conversion) -> None:
     }
     assert "straight lines beyond 2 standard deviations" in body and "| method | gaussian |" in body
     for name, errors in conversion.errors.items():
-        assert errors.held_out is not None
         assert f"| {name} | 3 | {errors.closed_form:.4g} | {errors.held_out:.4g} |" in body
     local = replace(conversion, provenance={"model": 'odd: "name"'})
     assert "base_model" not in yaml.safe_load(model_card(local, REPO).split("---\n")[1])

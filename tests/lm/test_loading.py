@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+import transformers
+from support.tokenizers import word_tokenizer
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.tokenizers import word_tokenizer  # noqa: E402
-
-from mlpoly.lm import collect, example_text, load_model, token_batches  # noqa: E402
+from mlpoly.lm import collect, example_text, load_model, token_batches
 
 
 def tiny(**options: Any) -> Any:

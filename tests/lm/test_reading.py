@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from support import tiny_models
+from support.backends import assert_close
+from support.tiny_models import VOCABULARY, D, token_ids
+from torch import nn
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support import tiny_models  # noqa: E402 - after importorskip
-from support.backends import assert_close  # noqa: E402
-from support.tiny_models import VOCABULARY, D, token_ids  # noqa: E402
-from torch import nn  # noqa: E402
-
-from mlpoly.importers import find_blocks  # noqa: E402
-from mlpoly.lm import collect, convert, evaluate  # noqa: E402
-from mlpoly.lm.model.tracing import trace  # noqa: E402
-from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of  # noqa: E402
-from mlpoly.lm.reading.block_spectra import block_spectra  # noqa: E402
-from mlpoly.lm.text.tokens import token_text  # noqa: E402
-from mlpoly.polynomials import BoundedPolynomial  # noqa: E402
+from mlpoly.importers import find_blocks
+from mlpoly.lm import collect, convert, evaluate
+from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.reading.attribution import attribute, degree_parts, polynomials_of
+from mlpoly.lm.reading.block_spectra import block_spectra
+from mlpoly.lm.text.tokens import token_text
+from mlpoly.polynomials import BoundedPolynomial
 
 PROMPT = [3, 9, 27, 17, 1, 4]
 BLOCK = "model.layers.1.mlp"

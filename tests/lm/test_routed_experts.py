@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+import transformers
+from support.backends import assert_close
+from support.mixtures_of_experts import MIXTURES, D, mixtral, olmoe, qwen
+from support.tiny_models import token_ids
+from torch import nn
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-from support.backends import assert_close  # noqa: E402 - after importorskip
-from support.mixtures_of_experts import MIXTURES, D, mixtral, olmoe, qwen  # noqa: E402
-from support.tiny_models import token_ids  # noqa: E402
-from torch import nn  # noqa: E402
-
-import mlpoly as mp  # noqa: E402
-from mlpoly.importers.experts import is_expert  # noqa: E402
-from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer  # noqa: E402
+import mlpoly as mp
+from mlpoly.importers.experts import is_expert
+from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer
 
 
 def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

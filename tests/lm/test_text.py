@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
-
 import numpy as np
 import pytest
+import torch
+from support.tokenizers import Letters, word_tokenizer
 
 import mlpoly as mp
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-from support.tokenizers import Letters, word_tokenizer  # noqa: E402 - after importorskip
-
-from mlpoly.lm import split_text, token_batches  # noqa: E402
-from mlpoly.lm.text.tokens import vocabulary  # noqa: E402
+from mlpoly.lm import split_text, token_batches
+from mlpoly.lm.text.tokens import vocabulary
 
 
 def flat(batches: Any) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from support.backends import assert_close
+from torch import nn
 
-torch = pytest.importorskip("torch")
-from support.backends import assert_close  # noqa: E402 - after importorskip
-from torch import nn  # noqa: E402
-
-import mlpoly as mp  # noqa: E402
-from mlpoly.lm import TokenClusters, collect, convert  # noqa: E402
+import mlpoly as mp
+from mlpoly.lm import TokenClusters, collect, convert
 
 
 class Lookup(nn.Module):

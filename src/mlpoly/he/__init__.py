@@ -1,11 +1,10 @@
 """Encrypted inference: polynomials as circuits for homomorphic encryption."""
 
 from mlpoly.he.bounds import Bounds, bound
-from mlpoly.he.ciphertexts import EncryptedRows
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
-from mlpoly.he.circuit_files import load_circuit, save_circuit
 from mlpoly.he.ckks import CKKS, parameters
 from mlpoly.he.coefficients import UnitPolynomials, unit_polynomials
+from mlpoly.he.files import EncryptedRows, load_circuit, save_circuit
 from mlpoly.he.levels import LevelChoice, LevelPlan, plan
 from mlpoly.he.ranges import LayerRange, RangeReport, range_report
 from mlpoly.he.tenseal_run import EncryptedSession, load_session, session

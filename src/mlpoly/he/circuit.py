@@ -11,14 +11,49 @@ forms of the next one are a single matrix:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.arrays import as_float_array, check_finite, to_numpy
-from mlpoly.he.square_tree import Vector, depth_of_power, products
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular
+
+
+class Vector(NamedTuple):
+    """Name of an encrypted vector: u_layer^power, times the gate e_layer if gated. Layer 0 is the input."""
+
+    layer: int
+    power: int = 1
+    gated: bool = False
+
+
+def depth_of_power(k: int) -> int:
+    """Products that follow one another in a power u^k, or in any product of k vectors: ceil(log2 k)."""
+    return max(k - 1, 0).bit_length()
+
+
+def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
+    """Products of two vectors each that make the given powers of one layer, in an order in which they can be computed.
+
+    u^k = u^a u^(k - a) with a = ceil(k / 2), and e u^k = u^a (e u^(k - a)) with a = ceil((k + 1) / 2): the depth is
+    least. Vectors of power one, and gates alone, are there from the start.
+    """
+    made: dict[Vector, tuple[Vector, Vector]] = {}
+
+    def make(v: Vector) -> None:
+        if v in made or v.power + v.gated <= 1:
+            return
+        first = (v.power + v.gated + 1) // 2  # factors in the first half
+        parts = Vector(v.layer, first, False), Vector(v.layer, v.power - first, v.gated)
+        for part in parts:
+            make(part)
+        made[v] = parts
+
+    for vector in vectors:
+        make(vector)
+    return made
 
 
 @record
@@ -138,12 +173,12 @@ class Circuit(Tabular):
 
     def _depths(self) -> dict[tuple[int, bool], int]:
         """Levels used up by the forms (False) and the gates (True) of each layer; the input has used none."""
-        found = {(0, False): 0}
+        depths = {(0, False): 0}
         for i, layer in enumerate(self.layers, 1):
-            found[i, False] = self._depth_of_sum(layer.forms, found)
+            depths[i, False] = self._depth_of_sum(layer.forms, depths)
             if layer.gates:
-                found[i, True] = self._depth_of_sum(layer.gates, found)
-        return found
+                depths[i, True] = self._depth_of_sum(layer.gates, depths)
+        return depths
 
     def _depth_of_sum(self, terms: Iterable[LinearTerm], depths: dict[tuple[int, bool], int]) -> int:
         def depth(v: Vector) -> int:
@@ -154,25 +189,19 @@ class Circuit(Tabular):
 
         return 1 + max(depth(term.vector) for term in terms)
 
-    # -- evaluation without encryption --------------------------------------------------------------------------------
-
     def __call__(self, x: Any) -> np.ndarray:
         """Outputs (..., o) at points x (..., d), in float64 and without encryption."""
-        return self.run(x)[2]
+        return self.run(x).outputs
 
     def intermediates(self, x: Any) -> list[np.ndarray]:
         """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), at points x (..., d).
 
         Within the range they are at most one. The entry that is always one is left out.
         """
-        forms, gates, _ = self.run(x)
-        found = []
-        for layer, u, e in zip(self.layers, forms, gates, strict=True):
-            found.append(np.concatenate([u[..., :-1], e[..., :-1]], axis=-1) if layer.gates else u[..., :-1])
-        return found
+        return self.run(x).entries
 
-    def run(self, x: Any) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """Forms and gates (..., h + 1) of every layer, and the outputs (..., o), at points x (..., d)."""
+    def run(self, x: Any) -> CircuitValues:
+        """All values at points x (..., d), in float64 and without encryption."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.dim_in}): one row for each point.")
@@ -180,20 +209,18 @@ class Circuit(Tabular):
         forms, gates = [np.concatenate([x, np.ones_like(x[..., :1])], axis=-1)], [np.zeros(1)]
 
         def total(terms: Iterable[LinearTerm]) -> np.ndarray:
-            found: Any = 0.0
+            result: Any = 0.0
             for term in terms:
                 value = forms[term.layer] ** term.power
-                found = found + (value * gates[term.layer] if term.gated else value) @ term.matrix.T
-            return found
+                result = result + (value * gates[term.layer] if term.gated else value) @ term.matrix.T
+            return result
 
         with np.errstate(over="ignore", invalid="ignore"):  # far outside the range, where callers look at the sizes
             for layer in self.layers:
                 u, e = total(layer.forms), total(layer.gates)
                 forms.append(u)
                 gates.append(e)
-            return forms[1:], gates[1:], total(self.outputs)
-
-    # -- display -------------------------------------------------------------------------------------------------------
+            return CircuitValues(self.layers, tuple(forms), tuple(gates), total(self.outputs))
 
     def __repr__(self) -> str:
         degrees = ", ".join(str(layer.degree) for layer in self.layers)
@@ -210,3 +237,40 @@ class Circuit(Tabular):
             for i, r in enumerate(self.layers, 1)
         ]
         return Table(columns, tuple(rows), repr(self))
+
+
+@dataclass(frozen=True)
+class CircuitValues:
+    """The values of a circuit at points, without encryption: forms u_l and gates e_l (..., h + 1), outputs (..., o).
+
+    Layer 0 is the input with a one appended. Without a gate e_l is zero.
+    """
+
+    layers: tuple[EncryptedLayer, ...]
+    forms: tuple[np.ndarray, ...]
+    gates: tuple[np.ndarray, ...]
+    outputs: np.ndarray
+
+    @property
+    def entries(self) -> list[np.ndarray]:
+        """Entries of u of every layer, or of u and e, without the last ones, which are constant."""
+        rows = zip(self.layers, self.forms[1:], self.gates[1:], strict=True)
+        return [np.concatenate([u[..., :-1], e[..., :-1]], -1) if r.gates else u[..., :-1] for r, u, e in rows]
+
+    @property
+    def sizes(self) -> list[np.ndarray]:
+        """Largest number (...) among the powers of each layer, and among the outputs."""
+        largest = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer, u, e in zip(self.layers, self.forms[1:], self.gates[1:], strict=True):
+                size = np.max(np.abs(u), axis=-1)  # at least one, the entry that is always one
+                power = size**layer.degree
+                if layer.gates:
+                    power = np.maximum(power, np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1))
+                largest.append(power)
+        return [*largest, np.max(np.abs(self.outputs), axis=-1)]
+
+    def value(self, v: Vector) -> np.ndarray:
+        """The vector of that name, (..., h + 1)."""
+        power = self.forms[v.layer] ** v.power
+        return power * self.gates[v.layer] if v.gated else power

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.he.circuit import Circuit
+from mlpoly.he.circuit import Circuit, Vector, products
 from mlpoly.he.packing import PackedProduct, Packing, pack
-from mlpoly.he.square_tree import Vector, products
 
 # Largest modulus in bits for 128-bit security by ring dimension: the homomorphic encryption standard of 2018
 # (homomorphicencryption.org), ternary secret, classical attacks. SEAL has the same table.
@@ -171,13 +170,8 @@ def output_noise(circuit: Circuit, packing: Packing, parameters: CKKS, x: np.nda
     switching = math.hypot(rounding, digits * _SIGMA * math.sqrt(N / 2) * N / math.pi / scale)
 
     last = len(circuit.layers) + 1
-    forms, gates, _ = circuit.run(x)
-    forms = [np.concatenate([x, np.ones((len(x), 1))], axis=-1), *forms]
+    value = circuit.run(x).value
     slopes: dict[Vector, Any] = {}  # derivatives (n, o, size) of the outputs with respect to each vector
-
-    def value(v: Vector) -> np.ndarray:
-        power = forms[v.layer] ** v.power
-        return power * gates[v.layer - 1] if v.gated else power
 
     def through(packed: tuple[PackedProduct, ...], slope: np.ndarray) -> np.ndarray:
         """Variance (n, o) of the noise of a sum; hands its derivatives on to the vectors in it."""

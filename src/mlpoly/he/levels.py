@@ -11,8 +11,8 @@ from mlpoly.fitting import fit
 from mlpoly.fitting.deep.layerwise import GUARDS, is_affine
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.methods import Composed
+from mlpoly.he.circuit import depth_of_power
 from mlpoly.he.lowering import radius_for, to_circuit
-from mlpoly.he.square_tree import depth_of_power
 from mlpoly.inputs import Gaussian, Inputs, Samples, checked_inputs
 from mlpoly.measures import degree_spectrum
 from mlpoly.networks import Affine, Layer, Network, check_network, layers_of, walk

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, check_finite, check_shape, to_numpy
-from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
-from mlpoly.he.square_tree import Vector
+from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
 from mlpoly.inputs import Samples
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -61,7 +60,7 @@ def radius_for(outside: float, forms: int) -> float:
 def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
     """Raise ValueError with the layer's name if a number at points x (n, d) is too large to be encrypted."""
     names = [*(layer.name for layer in circuit.layers), "the output"]
-    for name, size in zip(names, sizes(circuit, x), strict=True):
+    for name, size in zip(names, circuit.run(x).sizes, strict=True):
         largest = float(np.max(size, initial=0.0))
         if not largest <= CAPACITY:  # NaN is refused too
             raise ValueError(
@@ -70,20 +69,6 @@ def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
                 f"(mlpoly.fit(net, inputs, degree, method=mlpoly.methods.Composed(0.1))) or a lower degree; if the "
                 f"network's own outputs are as large, divide them by a constant."
             )
-
-
-def sizes(circuit: Circuit, x: Any) -> list[np.ndarray]:
-    """Largest number (n,) among the powers of each layer, and among the outputs, at points x (n, d)."""
-    forms, gates, outputs = circuit.run(x)
-    found = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for layer, u, e in zip(circuit.layers, forms, gates, strict=True):
-            size = np.max(np.abs(u), axis=-1)  # at least one, the entry that is always one
-            power = size**layer.degree
-            if layer.gates:
-                power = np.maximum(power, np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1))
-            found.append(power)
-    return [*found, np.max(np.abs(outputs), axis=-1)]
 
 
 def _cost(circuit: Circuit) -> str:
@@ -166,11 +151,11 @@ class _Lowering:
 
     def affine(self, values: Sum, slope: np.ndarray, offset: np.ndarray) -> Sum:
         """A linear map of values, plus a constant by way of the entry that is one."""
-        made = {v: slope @ matrix for v, matrix in values.items()}
+        total = {v: slope @ matrix for v, matrix in values.items()}
         one = Vector(len(self.layers))
-        made[one] = made.get(one, np.zeros((len(offset), self.sizes[-1]))).copy()
-        made[one][:, -1] += offset
-        return made
+        total[one] = total.get(one, np.zeros((len(offset), self.sizes[-1]))).copy()
+        total[one][:, -1] += offset
+        return total
 
     def hidden(self, p: RidgePolynomial, values: Sum, x: np.ndarray | None) -> Sum:
         """Add a hidden layer; return the outputs of the stage as a sum over the layer's powers."""
@@ -205,11 +190,12 @@ class _Lowering:
         def column(coefficients: np.ndarray) -> np.ndarray:
             return np.concatenate([readout * coefficients, np.zeros((len(readout), 1))], axis=1)
 
-        made = {Vector(here, k): column(a * wide**k) for k, a in enumerate(powers, 1)}
+        total = {Vector(here, k): column(a * wide**k) for k, a in enumerate(powers, 1)}
         if gates:
-            made |= {Vector(here, k, True): column(q * spread * wide**k) for k, q in enumerate(in_powers(series.gated))}
-        made[Vector(here)][:, -1] = readout @ level + (0.0 if p.bias is None else p.bias)
-        return made
+            gated = enumerate(in_powers(series.gated))
+            total |= {Vector(here, k, True): column(q * spread * wide**k) for k, q in gated}
+        total[Vector(here)][:, -1] = readout @ level + (0.0 if p.bias is None else p.bias)
+        return total
 
     def spreads(self, p: RidgePolynomial, x: np.ndarray | None, radius: float) -> np.ndarray:
         """Standard deviations of the second factors' residuals, whose mean is zero: of the fit, or of the points.
@@ -223,14 +209,14 @@ class _Lowering:
                 "a gated polynomial without inputs has no known range of its second factors; pass samples of the "
                 "inputs, to_he(samples=x)."
             )
-        found = gate.spreads
+        spreads = gate.spreads
         if x is not None:
             y, z = p.forms_at(x)
             e = _sizes(p.units.residual(z, p.units.standardise(y)))
-            found = np.sqrt(np.mean(e**2, axis=0)) if found is None else found
+            spreads = np.sqrt(np.mean(e**2, axis=0)) if spreads is None else spreads
             if self.widen:
-                found = np.maximum(found, _ROUNDING * np.max(e, axis=0) / radius)
-        return np.where(found > 0, found, 1.0)
+                spreads = np.maximum(spreads, _ROUNDING * np.max(e, axis=0) / radius)
+        return np.where(spreads > 0, spreads, 1.0)
 
 
 def _sizes(values: np.ndarray) -> np.ndarray:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import erfc
 
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
-from mlpoly.he.lowering import CAPACITY, sizes
+from mlpoly.he.lowering import CAPACITY
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.tables import Table, Tabular
 
@@ -119,18 +120,19 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     def fraction(rows: np.ndarray) -> float:
         return float(np.average(rows, weights=weights))
 
-    known = isinstance(inputs, Gaussian | GaussianMixture)
-    too_large = ~np.all([size <= CAPACITY for size in sizes(circuit, x)], axis=0)  # NaN is too large as well
+    run = circuit.run(x)
+    too_large = ~np.all([size <= CAPACITY for size in run.sizes], axis=0)  # NaN is too large as well
     anywhere = np.zeros(len(too_large), dtype=bool)
     rows = []
-    for i, (layer, values) in enumerate(zip(circuit.layers, circuit.intermediates(x), strict=True)):
+    for i, (layer, values) in enumerate(zip(circuit.layers, run.entries, strict=True)):
         size = np.max(np.abs(values), axis=-1, initial=0.0)
         left = ~(size <= 1)
         anywhere = anywhere | left
-        expected = values.shape[-1] * math.erfc(layer.radius / math.sqrt(2))
-        exact = _tails((*layer.forms, *layer.gates), inputs) if known and i == 0 else None
-        found = min(expected, 1.0), exact, fraction(left), float(np.max(size))
-        rows.append(LayerRange(layer.name, layer.radius, *found))
+        expected = min(values.shape[-1] * math.erfc(layer.radius / math.sqrt(2)), 1.0)
+        exact = None
+        if i == 0 and isinstance(inputs, Gaussian | GaussianMixture):
+            exact = _tails((*layer.forms, *layer.gates), inputs)
+        rows.append(LayerRange(layer.name, layer.radius, expected, exact, fraction(left), float(np.max(size))))
     return RangeReport(tuple(rows), fraction(anywhere), len(anywhere), fraction(too_large))
 
 
@@ -138,22 +140,18 @@ def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> f
     """Sum over forms of the first layer of the probability that they are outside [-1, 1], at most one."""
     total = 0.0
     for weight, mean, spread in forms_under(inputs, np.concatenate([form.matrix[:-1, :] for form in forms])):
-        for m, s in zip(mean, spread, strict=True):
-            if s > 0:
-                total += (
-                    weight * (math.erfc((1 - m) / (s * math.sqrt(2))) + math.erfc((1 + m) / (s * math.sqrt(2)))) / 2
-                )
-            else:
-                total += weight * (abs(m) > 1)
-    return min(float(total), 1.0)
+        wide = np.where(spread > 0, spread, 1.0) * math.sqrt(2)
+        tails = (erfc((1 - mean) / wide) + erfc((1 + mean) / wide)) / 2
+        total += weight * float(np.sum(np.where(spread > 0, tails, np.abs(mean) > 1)))
+    return min(total, 1.0)
 
 
 def forms_under(inputs: Gaussian | GaussianMixture, matrix: np.ndarray) -> list[tuple[float, np.ndarray, np.ndarray]]:
     """Weight of each component, and the means and standard deviations (rows,) of matrix @ (x, 1) under it."""
-    found = []
+    moments = []
     wide: Any = inputs.to(np.zeros(1))
+    slopes = matrix[:, :-1]
     for weight, part in zip(wide.weights, wide.components, strict=True):
-        slopes = matrix[:, :-1]
         variance = np.sum(part.times_covariance(slopes) * slopes, axis=1)
-        found.append((float(weight), slopes @ part.mean + matrix[:, -1], np.sqrt(np.clip(variance, 0, None))))
-    return found
+        moments.append((float(weight), slopes @ part.mean + matrix[:, -1], np.sqrt(np.clip(variance, 0, None))))
+    return moments

@@ -21,12 +21,10 @@ from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import write_tensors
-from mlpoly.he.ciphertexts import CIPHERTEXT, EncryptedRows, from_bytes, to_bytes
-from mlpoly.he.circuit import Circuit
-from mlpoly.he.circuit_files import read_format
+from mlpoly.he.circuit import Circuit, Vector, products
 from mlpoly.he.ckks import CKKS, output_noise, parameters
+from mlpoly.he.files import CIPHERTEXT, EncryptedRows, from_bytes, read_format, to_bytes
 from mlpoly.he.packing import PackedProduct, pack
-from mlpoly.he.square_tree import Vector, products
 from mlpoly.progress_bars import announce, progress_bar
 
 _KEYS = "mlpoly-public-keys"  # format of files
@@ -186,7 +184,8 @@ class EncryptedSession:
         return EncryptedRows(encrypted, len(x), self._key)
 
     def _check(self, x: np.ndarray) -> None:
-        for layer, values in zip(self.circuit.layers, self.circuit.intermediates(x), strict=True):
+        run = self.circuit.run(x)
+        for layer, values in zip(self.circuit.layers, run.entries, strict=True):
             size = np.abs(values).max(axis=-1, initial=0.0)
             if not np.all(size <= 1):  # false for NaN too
                 row = int(np.argmax(np.nan_to_num(size, nan=np.inf)))
@@ -195,7 +194,7 @@ class EncryptedSession:
                     f"made for, {layer.radius:.3g} standard deviations. Make the circuit with a smaller `outside` or "
                     f"with `samples` like x, poly.to_he(samples=x), or encrypt with check=False."
                 )
-        size = float(np.abs(self.circuit(x)).max())
+        size = float(np.abs(run.outputs).max())
         if not size < self.parameters.capacity:
             raise ValueError(
                 f"an output of x is {size:.3g}, but only numbers up to {self.parameters.capacity:.4g} come back. "

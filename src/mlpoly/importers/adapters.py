@@ -18,27 +18,16 @@ Predicate = Callable[[nn.Module], bool]
 class Adapter:
     """Conversion of one kind of module to a network.
 
-    Attributes
-    ----------
-    matches : type or callable
-        Class of modules, or a function of a module.
-    convert : callable
-        Function from the module to a network; to an `MLP` or `GLU` if `listed`.
-    entry, exit : str
-        Paths of the submodules that take the block's input and return its output; "" is the module itself.
-    label : str
-        Name in messages.
-    listed : bool
-        Whether `find_blocks` looks for it in whole models.
-    own : bool
-        Whether a user registered it. Modules it matches are not taken apart.
+    `matches` is a class of modules, or a function of a module; `convert` makes the network, an `MLP` or `GLU` if the
+    adapter is `listed`: if `find_blocks` looks for it in whole models. `entry` and `exit` are the paths of the
+    submodules that take the block's input and return its output; "" is the module itself. Modules that an adapter of a
+    user's `own` matches are not taken apart.
     """
 
     matches: type[nn.Module] | Predicate
     convert: Callable[[Any], Network]
     entry: str = ""
     exit: str = ""
-    label: str = ""
     listed: bool = True
     own: bool = False
 
@@ -109,5 +98,4 @@ def register_adapter(
         )
     if not isinstance(entry, str) or not isinstance(exit, str):
         raise TypeError(f"entry and exit must be names of submodules such as 'fc1', got {entry!r} and {exit!r}.")
-    label = matches.__name__ if isinstance(matches, type) else ""
-    add_adapter(Adapter(matches, adapter, entry, exit, label, own=True))
+    add_adapter(Adapter(matches, adapter, entry, exit, own=True))

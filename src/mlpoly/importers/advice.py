@@ -10,8 +10,8 @@ from torch import nn
 
 from mlpoly.importers.adapters import find_adapter
 from mlpoly.importers.parts import kind_of, parts_of
+from mlpoly.importers.probe import is_plain
 from mlpoly.importers.torch_activations import activation_from_torch
-from mlpoly.importers.weights import is_plain
 
 _MATRIX = """
     def flat(x):  # shape: that of one input, such as (1, 28, 28)
@@ -110,12 +110,10 @@ def _rest(module: nn.Module) -> str:
         return ""
     children = [nn.Sequential(child) for child in module._modules.values() if child is not None]
     bad = [i for i, child in enumerate(children) if any(map(_is_bad, parts_of(child)))]
-    for code, some in (
-        (f"module[{bad[-1] + 1}:]", children[bad[-1] + 1 :]),
-        (f"module[:{bad[0]}]", children[: bad[0]]),
-    ):
-        if any(isinstance(part, nn.Linear) for child in some for part in child.modules()):
-            return f"A part that it takes: mlpoly.from_torch({code}). "
+    behind, before = (f"{bad[-1] + 1}:", children[bad[-1] + 1 :]), (f":{bad[0]}", children[: bad[0]])
+    for code, others in (behind, before):
+        if any(isinstance(part, nn.Linear) for child in others for part in child.modules()):
+            return f"A part that it takes: mlpoly.from_torch(module[{code}]). "
     return ""
 
 

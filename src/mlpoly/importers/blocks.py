@@ -16,8 +16,8 @@ import mlpoly.importers.torch  # noqa: F401 -- registers the adapters
 from mlpoly.importers.adapters import find_adapter
 from mlpoly.importers.advice import check_visible, is_mixture, sketch
 from mlpoly.importers.experts import experts_of, is_expert, is_stacked
-from mlpoly.importers.from_module import convert
 from mlpoly.importers.probe import unwrapped
+from mlpoly.importers.torch_modules import convert
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import map_arrays
 
@@ -82,31 +82,50 @@ def _converted(module: nn.Module) -> Layer:
 
 
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
-    """See `mlpoly.importers.find_blocks`."""
+    """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
+
+    Each expert of a mixture is a block, "model.layers.3.mlp.experts.5", and so is a shared one: terms of a sum that a
+    router weights. Experts that transformers keeps in one module (Mixtral, Qwen, OLMoE, DeepSeek) are found if they are
+    MLPs or GLUs; those that clamp their gates (gpt-oss) or scale their inputs (Llama 4) are not.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model of Hugging Face transformers, or your own.
+    blocks : str or sequence of str, optional
+        Names or patterns as in a shell: ``model.layers.*.mlp``, ``*.layers.[0-3].mlp``. Leading parts of the names may
+        be left out: ``layers.*.mlp``. All blocks by default.
+
+    Returns
+    -------
+    list of Block
+        Each has a name, the modules `entry` and `exit` to hook, and `net()`, the network that `fit` takes.
+
+    Raises
+    ------
+    TypeError
+        If the model has no known block.
+    ValueError
+        If a pattern matches none of the blocks; the message lists them.
+
+    Examples
+    --------
+    >>> import torch, mlpoly as mp
+    >>> from mlpoly.importers import find_blocks
+    >>> class Layer(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+    >>> model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Layer(), Layer()])})
+    >>> find_blocks(model)
+    [Block('layers.0.mlp', Sequential), Block('layers.1.mlp', Sequential)]
+    >>> find_blocks(model, "1.mlp")[0].net()
+    MLP(3 -> 8 -> 3, gelu)
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     check_visible(model)
-    found = []
-    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
-    for path, module in model.named_modules():  # a module used several times comes once
-        *outer, last = path.split(".")
-        # What torch.compile wrapped is looked at as the wrapper.
-        if (inside is not None and path.startswith(inside)) or last == "_orig_mod":
-            continue
-        if isinstance(module, torch.jit.ScriptModule):
-            continue
-        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
-        original = unwrapped(module) if "_orig_mod" in module._modules else module
-        if is_stacked(original):
-            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
-            continue
-        adapter = find_adapter(original)
-        if adapter is None or not adapter.listed:
-            continue
-        if not adapter.entry:
-            inside = f"{path}." if path else ""
-        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
-        found.append(Block(name, entry, exit, module))
+    found = _blocks_of(model)
     if not found:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
@@ -129,13 +148,37 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
 
 
+def _blocks_of(model: nn.Module) -> list[Block]:
+    blocks: list[Block] = []
+    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
+    for path, module in model.named_modules():  # a module used several times comes once
+        *outer, last = path.split(".")
+        # What torch.compile wrapped is looked at as the wrapper.
+        within = inside is not None and path.startswith(inside)
+        if within or last == "_orig_mod" or isinstance(module, torch.jit.ScriptModule):
+            continue
+        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
+        original = unwrapped(module) if "_orig_mod" in module._modules else module
+        if is_stacked(original):
+            blocks += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
+            continue
+        adapter = find_adapter(original)
+        if adapter is None or not adapter.listed:
+            continue
+        if not adapter.entry:
+            inside = f"{path}." if path else ""
+        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
+        blocks.append(Block(name, entry, exit, module))
+    return blocks
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names for an error message, those in the middle left out if there are many."""
     return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
 
 
 def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """See `mlpoly.importers.feedforward_blocks`."""
+    """Return the modules of `find_blocks` by name, such as "model.layers.0.mlp"."""
     return {block.name: block.module for block in find_blocks(model)}
 
 

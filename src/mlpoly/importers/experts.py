@@ -47,14 +47,8 @@ def _weight(module: nn.Module, names: Iterable[str]) -> Tensor | None:
 class Expert(nn.Module):
     """One expert of a stacked module: the same as giving that module tokens that are all routed to it, with weight 1.
 
-    Attributes
-    ----------
-    stacked : nn.Module
-        Module of all experts.
-    number : int
-        Number of the expert, from 0.
-    routed : (Tensor, int) or None
-        While an unrolled model calls it: which of the layer's tokens its inputs are (n,), and how many those are.
+    While an unrolled model calls it, `routed` holds which of the layer's tokens its inputs are (n,), and how many
+    tokens the layer has.
     """
 
     def __init__(self, stacked: nn.Module, number: int) -> None:
@@ -72,10 +66,8 @@ class Expert(nn.Module):
     def net(self) -> Layer:
         """The expert's network, over views of the stacked parameters."""
         stacked: Any = self.stacked
-        transposed, interleaved = (
-            getattr(stacked, "is_transposed", False),
-            not getattr(stacked, "is_concatenated", True),
-        )
+        transposed = getattr(stacked, "is_transposed", False)
+        interleaved = not getattr(stacked, "is_concatenated", True)
 
         def part(name: str) -> tuple[Tensor, Tensor | None]:
             weight, bias = getattr(stacked, name)[self.number], getattr(stacked, f"{name}_bias", None)
@@ -114,7 +106,6 @@ class _RoutedExperts(nn.Module):
 
     def __init__(self, stacked: nn.Module, known: dict[int, Expert]) -> None:
         super().__init__()
-        self.uses = 0  # contexts that need it
         self.of = SimpleNamespace(stacked=stacked)  # not among the modules; the experts have it
         for number in range(_count(stacked)):
             self.add_module(str(number), known.get(number) or Expert(stacked, number))
@@ -132,13 +123,13 @@ class _RoutedExperts(nn.Module):
             expert = self._modules.get(str(number))
             if expert is None:  # of another device
                 continue
-            places, slots = (chosen == number).nonzero(as_tuple=True)
+            tokens, slots = (chosen == number).nonzero(as_tuple=True)
             if isinstance(expert, Expert):
-                expert.routed = places, len(x)
-            values = expert(x[places]) * weights[places, slots, None]
+                expert.routed = tokens, len(x)
+            values = expert(x[tokens]) * weights[tokens, slots, None]
             if isinstance(expert, Expert):
                 expert.routed = None
-            total.index_add_(0, places, values.to(total.dtype))
+            total.index_add_(0, tokens, values.to(total.dtype))
         return total
 
     @torch.no_grad()
@@ -180,23 +171,17 @@ def unrolled(model: nn.Module, modules: Iterable[nn.Module]) -> Iterator[None]:
     for module in modules:
         if isinstance(module, Expert):
             wanted.setdefault(module.stacked, {})[module.number] = module
-    places = [(p, key, child) for p in model.modules() for key, child in p._modules.items()] if wanted else []
-    there = {c.of.stacked: c for _, _, c in places if isinstance(c, _RoutedExperts)}
-    routed = {stacked: there.get(stacked) or _RoutedExperts(stacked, known) for stacked, known in wanted.items()}
-    for parent, key, child in places:
-        if child in wanted and not isinstance(parent, Expert):
-            parent._modules[key] = routed[child]
-    for module in routed.values():
-        module.uses += 1
+    children = [(m, key, child) for m in model.modules() for key, child in m._modules.items()] if wanted else []
+    # An expert that is a module of the model holds the stacked module too.
+    stacks = [(m, key, child) for m, key, child in children if child in wanted and not isinstance(m, Expert)]
+    routed = {stacked: _RoutedExperts(stacked, wanted[stacked]) for _, _, stacked in stacks}
+    for parent, key, stacked in stacks:
+        parent._modules[key] = routed[stacked]
     try:
         yield
     finally:
-        for module in routed.values():
-            module.uses -= 1  # grafts may be closed in another order than they nest
-        for parent in list(model.modules()) if wanted else []:
-            for key, child in parent._modules.items():
-                if isinstance(child, _RoutedExperts) and child.of.stacked in wanted and not child.uses:
-                    parent._modules[key] = child.of.stacked
+        for parent, key, stacked in stacks:
+            parent._modules[key] = stacked
 
 
-ADAPTERS = (Adapter(Expert, Expert.net, label="experts of Mixtral, Qwen, OLMoE, DeepSeek"),)
+ADAPTERS = (Adapter(Expert, Expert.net),)

@@ -33,15 +33,28 @@ def read_network(
     Parameters
     ----------
     path : path
-        A .safetensors file, or a .pt, .pth, .bin or .ckpt file with a state dict of PyTorch: `network_from_state` says
-        which names of weights it takes. Or an .onnx file, see `mlpoly.from_onnx`.
+        A .safetensors file, or a .pt, .pth, .bin or .ckpt file with a state dict of PyTorch; or an .onnx file, see
+        `mlpoly.from_onnx`.
+
+        Weights and biases of linear layers have names such as "0.weight", "0.bias", "2.weight"; "fc1.weight";
+        "Dense_0.kernel"; "W1", "b1". Their order is that of the numbers in the names or, in a state dict, of the
+        layers in the file. A prefix of all names does not matter. Or they are the parts of one gated unit: gate_proj,
+        up_proj, down_proj; w1, w3, w2; wi_0, wi_1, wo; W_gate, W_in, W_out (TransformerLens, which also has W_in and
+        W_out without a gate).
+
+        Batch norms are folded in, with PyTorch's default eps, 1e-5, if the numbering of an nn.Sequential shows where
+        the activations are. Behind the last layer there is none.
     activation : str or Activation, or a sequence of them, optional
-        Activation of all hidden layers, or one for each, where None is no activation. Files of weights do not tell, not
-        even whether there is one between two layers, see `network_from_state`: compare the network with some outputs of
-        the model. ONNX files do.
+        Activation of all hidden layers, or one for each, where None is no activation; needed if there are hidden
+        layers, except for ONNX files, which hold it.
+
+        Weights do not show whether there is an activation between two layers: compare the network with some outputs of
+        the model. One is assumed between all of them, unless other numbers of an nn.Sequential are missing, but none
+        between these two. Where the values between two layers are fewer than before and behind them, as in a linear
+        map of low rank and in an autoencoder, it has to be given for each place.
     layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
-        "kernel" that of Keras and Flax.
+        "kernel" that of Keras and Flax; for others the shapes decide.
 
     Returns
     -------
@@ -67,35 +80,35 @@ def read_network(
     ...     print(read_network(f"{folder}/net.safetensors", activation="gelu"))
     MLP(3 -> 8 -> 2, gelu)
     """
-    place = Path(path)
-    suffix = place.suffix.lower()
+    file = Path(path)
+    suffix = file.suffix.lower()
     if suffix in (".joblib", ".pkl", ".pickle", ".sav"):
         raise ValueError(
-            f"{place} is a pickle, and opening it would run whatever code it holds. If you trust it, load it in Python "
-            f"yourself: net = mlpoly.from_sklearn(joblib.load({str(place)!r})), then for example mlpoly.report(net, x)."
+            f"{file} is a pickle, and opening it would run whatever code it holds. If you trust it, load it in Python "
+            f"yourself: net = mlpoly.from_sklearn(joblib.load({str(file)!r})), then for example mlpoly.report(net, x)."
         )
     readers = {".safetensors": _safetensors, ".onnx": _onnx} | dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), _torch)
     if suffix not in readers:
         raise ValueError(
-            f"{place} is no kind of file that networks are read from: .safetensors, .pt, .pth, .bin and .ckpt with "
+            f"{file} is not a kind of file that networks are read from: .safetensors, .pt, .pth, .bin and .ckpt with "
             f"weights, .onnx. In Python mlpoly.from_torch, from_sklearn and MLP.from_layers convert other models."
         )
-    if not place.is_file():
-        raise FileNotFoundError(f"no file {place}.")
-    found: Any = readers[suffix](place)
-    if isinstance(found, Network):
+    if not file.is_file():
+        raise FileNotFoundError(f"no file {file}.")
+    content: Any = readers[suffix](file)
+    if isinstance(content, Network):
         if activation is not None or layout is not None:
-            raise ValueError(f"{place} tells its activations and layout itself; leave out activation and layout.")
-        return found
+            raise ValueError(f"{file} holds its activations and layout; leave out activation and layout.")
+        return content
     try:
-        return network_from_state(found, activation, layout, ordered=suffix != ".safetensors")
+        return network_from_state(content, activation, layout, ordered=suffix != ".safetensors")
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{place}: {error}") from error
+        raise ValueError(f"{file}: {error}") from error
 
 
 def _onnx(place: Path) -> Network:
     library("onnx", "ONNX", f"reading {place}")
-    from mlpoly.importers.onnx_models import from_onnx
+    from mlpoly.importers.onnx import from_onnx
 
     return from_onnx(place)
 

@@ -23,20 +23,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:
-    """A function of single units.
+    """A function of single units, of float64 arrays, and the node that computes it, for errors.
 
-    Attributes
-    ----------
-    function : callable
-        Elementwise function of a float64 array.
-    where : str
-        Node that computes it, for errors.
-    activation : Activation or None
-        Activation that it is, if known.
-    line : pair of float or None
-        Scale and shift, if it is affine.
-    bounds : pair of float or None
-        Smallest and largest value, perhaps infinite, if it is the identity between them.
+    It may be known to be an activation, a line (scale and shift), or the identity between two bounds, perhaps infinite.
     """
 
     function: Function
@@ -69,14 +58,7 @@ def combined(
 def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwise] | None:
     """The functions, one after the other, of an ONNX operation on one tensor; None if it is none of them.
 
-    Parameters
-    ----------
-    op : str
-        Type of the node.
-    numbers : dict
-        Its attributes with their defaults, and its inputs beside the tensor, where they are constants, by name.
-    where : str
-        Name of the node in errors.
+    `numbers` are its attributes with their defaults, and its inputs beside the tensor, where they are constants.
     """
 
     def named(name: str, **parameters: float) -> Elementwise:
@@ -85,8 +67,8 @@ def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwis
 
     if op == "Relu":
         return [_clip(0.0, math.inf, where)]
-    if op in _NAMED:
-        return [named(_NAMED[op])]
+    if op in _SAME:
+        return [named(op.lower())]
     if op in _PLAIN:
         return [Elementwise(_PLAIN[op], where)]
     alpha: Any = numbers.get("alpha")
@@ -120,18 +102,10 @@ def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwis
 def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation | tuple[float, float]]:
     """Activations, and scales with shifts, that a run of functions of single units computes.
 
-    Parameters
-    ----------
-    run : sequence of Elementwise
-    digits : int
-        Size in bytes of the numbers that the constants of the graph are stored in.
-
-    Raises
-    ------
-    TypeError
-        If there is a function that is not a known activation.
+    `digits` is the size in bytes of the numbers that the constants of the graph are stored in. A TypeError names a
+    function that is not a known activation.
     """
-    made: list[Activation | tuple[float, float]] = []
+    recognised: list[Activation | tuple[float, float]] = []
     run, start = _joined(run), 0
     while start < len(run):
         for end in range(len(run), start, -1):
@@ -143,9 +117,9 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
                 f"{', '.join(family.name for family in families())}. mlpoly.activations."
                 f"register_activation(name, function, kinks=...) before from_onnx makes another one known."
             )
-        made += found
+        recognised += found
         start = end
-    return made
+    return recognised
 
 
 def _joined(run: Sequence[Elementwise]) -> list[Elementwise]:
@@ -214,16 +188,6 @@ def _composed(run: Sequence[Elementwise]) -> Function:
     return function
 
 
-_NAMED = {
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Softplus": "softplus",
-    "Softsign": "softsign",
-    "Erf": "erf",
-    "Abs": "abs",
-    "Sin": "sin",
-    "Cos": "cos",
-    "Mish": "mish",
-    "HardSwish": "hardswish",
-}
+# Operations with the name of their activation.
+_SAME = ("Sigmoid", "Tanh", "Softplus", "Softsign", "Erf", "Abs", "Sin", "Cos", "Mish", "HardSwish")
 _PLAIN: dict[str, Function] = {"Exp": np.exp, "Log": np.log, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal}

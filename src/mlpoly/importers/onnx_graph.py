@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
-from mlpoly.errors import FileFormatError
-from mlpoly.extras import explain_missing
 from mlpoly.importers.onnx_functions import Elementwise, activations_of, combined, elementwise, line
-from mlpoly.importers.onnx_refusals import CUT, REASONS, refusal, shortened, where
+from mlpoly.importers.onnx_nodes import (
+    CUT,
+    DOMAINS,
+    FLOATS,
+    FOLDED,
+    REASONS,
+    array_of,
+    attributes_of,
+    in_pairs,
+    refusal,
+    row_of,
+    shortened,
+    where,
+    widened,
+)
 from mlpoly.networks import GLU, MLP, Affine, Network, Residual
 from mlpoly.networks.assemble import Piece, Scaling, Slopes, assemble
 
-with explain_missing("from_onnx", "ONNX"):
-    import onnx
-    from onnx import helper, numpy_helper
-    from onnx.reference import ReferenceEvaluator
-
-FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _NUMPY = (np.float16, np.float32, np.float64)
 
 
@@ -50,15 +59,15 @@ class Graph:
     def __post_init__(self) -> None:
         graph = self.model.graph
         needed, self.nodes = {self.output}, list[Any]()
-        for node in reversed([single for whole in graph.node for single in _pairs(whole)]):
+        for node in reversed([single for whole in graph.node for single in in_pairs(whole)]):
             if needed & set(node.output):
                 self.nodes.insert(0, node)
                 needed |= set(node.input)
         for tensor in graph.initializer:
             if tensor.name in needed:
-                self.constants[tensor.name] = _array(tensor)
+                self.constants[tensor.name] = array_of(tensor)
         stored = [helper.get_attribute_value(a) for n in self.nodes if n.op_type == "Constant" for a in n.attribute]
-        arrays = [*self.constants.values(), *(_array(a) for a in stored if isinstance(a, onnx.TensorProto))]
+        arrays = [*self.constants.values(), *(array_of(a) for a in stored if isinstance(a, onnx.TensorProto))]
         weights = [a.dtype for a in arrays if a.dtype.kind == "f" and a.ndim > 1]
         inputs = [i for i in graph.input if i.name in needed and i.name not in self.constants]
         if len(inputs) != 1:
@@ -79,7 +88,7 @@ class Graph:
             for name in given:
                 if not (name in self.constants or name in self.paths or name in self.sizes):
                     raise refusal(node, f"{name!r} is not the first output of a node before it")
-            if node.domain not in _DOMAINS:
+            if node.domain not in DOMAINS:
                 raise refusal(node, f"it is an operation of {node.domain!r}, not of ONNX itself")
             if all(name in self.constants for name in given):
                 self._compute(node)
@@ -93,7 +102,7 @@ class Graph:
 
     def _compute(self, node: Any) -> None:
         """Constants of a node whose inputs are constants: a transposed weight, a number."""
-        if node.op_type not in _FOLDED:
+        if node.op_type not in FOLDED:
             raise refusal(node, "it is not among the operations on constants that are computed")
         named = helper.make_empty_tensor_value_info
         graph = helper.make_graph([node], "node", [named(n) for n in node.input if n], [named(n) for n in node.output])
@@ -102,12 +111,12 @@ class Graph:
             values = ReferenceEvaluator(model).run(None, {n: self.constants[n] for n in node.input if n})
         except Exception as error:
             raise refusal(node, f"its constants could not be computed ({shortened(error)})") from error
-        self.constants |= {n: _wide(np.asarray(v)) for n, v in zip(node.output, values, strict=True) if n}
+        self.constants |= {n: widened(np.asarray(v)) for n, v in zip(node.output, values, strict=True) if n}
 
     def _follow(self, node: Any) -> Branch:
         """The pieces to the first output of a node, of which an input depends on the graph's input."""
         op = node.op_type
-        attributes = self._attributes(node)
+        attributes = attributes_of(node, self.model.opset_import)
         operands = list(node.input)
         if op in _PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
             return self._joined(node, self.paths[operands[0]], self.paths[operands[1]])
@@ -134,7 +143,7 @@ class Graph:
             if attributes["transA"] or data[0] != operands[0]:
                 raise refusal(node, "its first factor is not rows of data")
             W = constant(1, 2) * self.dtype.type(attributes["alpha"])
-            bias = _row(node, constant(2)) * attributes["beta"] if len(operands) > 2 and operands[2] else None
+            bias = row_of(node, constant(2)) * attributes["beta"] if len(operands) > 2 and operands[2] else None
             W = W if attributes["transB"] else W.T
             if bias is not None and bias.size not in (1, len(W)):
                 raise refusal(node, f"its bias has {bias.size} entries for {len(W)} outputs")
@@ -155,25 +164,17 @@ class Graph:
             scale, offset = (np.asarray(attributes[name], np.float64) for name in ("scale", "offset"))
             return (*before, self._scaling(node, scale, -scale * offset))
         if op in ("Add", "Sub", "Mul", "Div", "Sum"):
-            return (*before, self._with_constant(node, _row(node, constant(1 - operands.index(data[0])))))
-        if op == "PRelu" and (slopes := _row(node, constant(1))).size > 1:
+            return (*before, self._with_constant(node, row_of(node, constant(1 - operands.index(data[0])))))
+        if op == "PRelu" and (slopes := row_of(node, constant(1))).size > 1:
             return (*before, Slopes(slopes.astype(self.dtype)))
         functions = elementwise(*self._numbers(node, attributes), where(node))
         if functions is None:
             raise refusal(node, REASONS.get(op, "it is not among the operations that from_onnx takes"))
         return (*before, *functions)
 
-    def _attributes(self, node: Any) -> dict[str, Any]:
-        """Attributes of a node, those with their default included."""
-        version = next((o.version for o in self.model.opset_import if o.domain == node.domain), 1)
-        try:
-            schema = list(onnx.defs.get_schema(node.op_type, version, node.domain).attributes.values())
-        except onnx.defs.SchemaError:
-            schema = []
-        defaults = [a.default_value for a in schema if a.default_value.type]
-        return {a.name: helper.get_attribute_value(a) for a in (*defaults, *node.attribute)}
+    def _constant(self, node: Any) -> Callable[..., np.ndarray]:
+        """A function to the constant inputs of a node by number."""
 
-    def _constant(self, node: Any) -> Any:
         def constant(i: int, ndim: int | None = None) -> np.ndarray:
             a = self.constants.get(node.input[i])
             if a is None:
@@ -281,10 +282,8 @@ class Graph:
     def _size(self, path: Sequence[Any]) -> int | None:
         """Number of units behind pieces, None if not known."""
         for piece in reversed(path):
-            if isinstance(piece, Network):
-                return piece.dim_out
-            if isinstance(piece, (Scaling, Slopes)):
-                return piece.size
+            if isinstance(piece, _SIZED):
+                return piece.dim_out if isinstance(piece, Network) else piece.size
         dims = self.input.type.tensor_type.shape.dim
         return dims[1].dim_value or None if len(dims) == 2 else None
 
@@ -302,95 +301,24 @@ class Graph:
                         f"{CUT}"
                     )
                 pieces.append(piece.to(np.zeros(1, self.dtype)) if isinstance(piece, Network) else piece)
-        size = size or self._size(()) or _first_size(pieces)
+        sizes = (p.dim_in if isinstance(p, Network) else p.size for p in pieces if isinstance(p, _SIZED))
+        size = size or self._size(()) or next(sizes, None)
         if size is None:
             raise TypeError("the graph has no weights and no fixed number of inputs, which a network needs.")
-        made: list[Piece] = []
+        sized: list[Piece] = []
         for piece in pieces:
             if isinstance(piece, tuple):
                 scale, shift = (np.full(size, number, np.float64) for number in piece)
                 piece = Scaling(scale, shift, self.dtype)
-            made.append(piece)
+            sized.append(piece)
             size = piece.dim_out if isinstance(piece, Network) else size
-        if not any(isinstance(piece, (Network, Scaling)) for piece in made):
-            ones = np.ones(size)
-            made.insert(0, Scaling(ones, 0 * ones, self.dtype))
-        return assemble(made)
+        if not any(isinstance(piece, (Network, Scaling)) for piece in sized):
+            sized.insert(0, Scaling(np.ones(size), np.zeros(size), self.dtype))
+        return assemble(sized)
 
 
-def _pairs(node: Any) -> list[Any]:
-    """A sum, maximum or minimum of any number of values as nodes that combine two, and any other node alone."""
-    if node.op_type not in ("Sum", "Max", "Min") or len(node.input) == 2:
-        return [node]
-    if len(node.input) == 1:
-        return [helper.make_node("Identity", node.input, node.output, node.name)]
-    first, *others = node.input
-    values = [f"{node.output[0]} of {k}" for k in range(2, len(node.input))] + list(node.output)
-    return [
-        helper.make_node(node.op_type, pair, [value], node.name)
-        for pair, value in zip(zip([first, *values], others, strict=False), values, strict=True)
-    ]
-
-
-def _first_size(pieces: Sequence[Any]) -> int | None:
-    for piece in pieces:
-        if isinstance(piece, Network):
-            return piece.dim_in
-        if isinstance(piece, (Scaling, Slopes)):
-            return piece.size
-    return None
-
-
-def _array(tensor: Any) -> np.ndarray:
-    try:
-        return _wide(numpy_helper.to_array(tensor))
-    except Exception as error:
-        raise FileFormatError(f"the tensor {tensor.name!r} of the model is damaged ({shortened(error)}).") from error
-
-
-def _wide(a: np.ndarray) -> np.ndarray:
-    """An array in a dtype of NumPy, which bfloat16 is not."""
-    return a if a.dtype.isbuiltin == 1 else a.astype(np.float32)
-
-
-def _row(node: Any, a: np.ndarray) -> np.ndarray:
-    """A constant that is the same for all rows, (n,) or ()."""
-    if a.size == a.shape[-1] if a.ndim else True:
-        return a.astype(np.float64).reshape(-1) if a.size > 1 else a.astype(np.float64).reshape(())
-    raise refusal(node, f"its constant of shape {a.shape} is not one row of numbers")
-
-
+_SIZED = (Network, Scaling, Slopes)  # pieces with a number of units
 _PAIRS: dict[str, Any] = {
-    "Add": np.add,
-    "Sum": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Max": np.maximum,
+    "Add": np.add, "Sum": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum,
     "Min": np.minimum,
-}
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-# What exporters leave to compute on constants. No control flow, and nothing that makes large arrays of small ones: a
-# file may come from anywhere.
-_FOLDED = {
-    *("Constant", "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Shape"),
-    *(
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Sum",
-        "Max",
-        "Min",
-        "Neg",
-        "Sqrt",
-        "Reciprocal",
-        "Pow",
-        "Exp",
-        "MatMul",
-        "Concat",
-        "Gather",
-        "Slice",
-    ),
-    "DequantizeLinear",
-}
+}  # fmt: skip

@@ -1,45 +1,42 @@
-"""The parts of which a module is made, in the order in which it defines them."""
+"""The parts of a torch module in the order in which it defines them, and what each of them is."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from mlpoly.importers.adapters import find_adapter, has_own_adapter
-from mlpoly.importers.batch_norm import is_batch_norm
-from mlpoly.importers.probe import unwrapped
+from mlpoly.importers.probe import computes, evaluated, is_plain, unwrapped
 from mlpoly.importers.torch_activations import is_activation
-from mlpoly.importers.weights import is_plain
+from mlpoly.networks.assemble import Scaling
 
 Kind = Literal["linear", "batch norm", "activation", "softmax", "network", "unknown"]
+Weights = tuple[torch.Tensor, torch.Tensor | None]  # (o, d) and (o,)
+
+_FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def parts_of(module: nn.Module) -> list[nn.Module]:
     """Parts of a module, those of containers inside it included, without those that do nothing in evaluation mode."""
     # A Sequential may use a module twice, which .children() lists once; a class may have two names for one module.
     repeats = isinstance(module, (nn.Sequential, nn.ModuleList))
-    children = module._modules.values() if repeats else module.children()
-    return [part for child in children if child is not None for part in _flat(unwrapped(child))]
-
-
-def _flat(module: nn.Module) -> list[nn.Module]:
-    container = is_plain(module, nn.Sequential) or isinstance(module, (nn.ModuleList, nn.ModuleDict))
-    if container and not has_own_adapter(module):
-        return parts_of(module)
-    return [] if _does_nothing(module) else [module]
+    children = [unwrapped(m) for m in (module._modules.values() if repeats else module.children()) if m is not None]
+    parts: list[nn.Module] = []
+    for child in children:
+        container = is_plain(child, nn.Sequential) or isinstance(child, (nn.ModuleList, nn.ModuleDict))
+        if container and not has_own_adapter(child):
+            parts += parts_of(child)
+        elif not _does_nothing(child):
+            parts.append(child)
+    return parts
 
 
 def _does_nothing(module: Any) -> bool:
     if is_plain(module, nn.Flatten):  # of inputs that are rows already
         return (module.start_dim, module.end_dim) == (1, -1)
     return isinstance(module, (nn.modules.dropout._DropoutNd, nn.Identity))
-
-
-def is_softmax(module: nn.Module) -> bool:
-    """Whether a module is a softmax over the outputs, or the logarithm of one."""
-    softmax = is_plain(module, nn.Softmax) or is_plain(module, nn.LogSoftmax)
-    return softmax and module.dim in (-1, 1, None)
 
 
 def kind_of(part: nn.Module) -> Kind:
@@ -56,9 +53,80 @@ def kind_of(part: nn.Module) -> Kind:
     return "network" if adapter is not None and not adapter.entry else "unknown"
 
 
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether a module is a batch norm of vectors."""
+    return is_plain(module, nn.BatchNorm1d) or is_plain(module, nn.SyncBatchNorm)
+
+
+def is_softmax(module: nn.Module) -> bool:
+    """Whether a module is a softmax over the outputs, or the logarithm of one."""
+    softmax = is_plain(module, nn.Softmax) or is_plain(module, nn.LogSoftmax)
+    return softmax and module.dim in (-1, 1, None)
+
+
 def final_softmax(module: nn.Module) -> nn.Module | None:
     """The softmax at the end of a module or of its last part, or None."""
     parts = parts_of(module)
     if not parts or has_own_adapter(module) or find_adapter(module) is None:
         return None
     return parts[-1] if is_softmax(parts[-1]) else final_softmax(parts[-1])
+
+
+def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
+    """Weight and bias of a linear module (also of GPT-2's Conv1D), its own tensors or views of them.
+
+    Unless `strict`, subclasses of nn.Linear with a forward of their own are taken, and the caller checks what they
+    compute. Raises a TypeError, with `name`, for what is not linear or holds its weight in some other form: LoRA,
+    quantised, lazy.
+    """
+    part = unwrapped(part)
+    transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)
+    own: Any = evaluated(part)  # a weight may be computed by other modules or hooks, and differ in training
+    weight = getattr(own, "weight", None)
+    if isinstance(weight, torch.Tensor) and nn.parameter.is_lazy(weight):
+        raise TypeError(f"{name} is a LazyLinear without weights; run one batch through it first.")
+    if isinstance(weight, torch.Tensor) and weight.dtype not in _FLOATING:
+        raise TypeError(
+            f"{name} has a quantised weight ({weight.dtype}); load the model without quantisation, or convert it back "
+            f"with model.dequantize() where transformers offers that."
+        )
+    linear = transposed or (is_plain(part, nn.Linear) if strict else isinstance(part, nn.Linear))
+    if not linear or weight is None:
+        raise TypeError(
+            f"{name} is a {type(part).__name__}, not a Linear. Merge low-rank adapters first (peft: "
+            f"model.merge_and_unload()), load the model without quantisation, or write an adapter of your own, see "
+            f"mlpoly.importers.torch.register_adapter."
+        )
+    return (weight.T if transposed else weight), own.bias
+
+
+def in_one_dtype(parts: list[Weights]) -> list[Weights]:
+    """All weights in the widest dtype among them: T5 keeps one of its matrices in float32 in a 16-bit model."""
+    dtype = parts[0][0].dtype
+    for weight, _ in parts:
+        dtype = torch.promote_types(dtype, weight.dtype)
+    return [(weight.to(dtype), None if bias is None else bias.to(dtype)) for weight, bias in parts]
+
+
+def batch_scaling(module: nn.Module) -> Scaling:
+    """The map of a batch norm in evaluation mode, over its own parameters; a TypeError if it depends on the batch."""
+    name = type(module).__name__
+    own: Any = evaluated(module)
+    tensors = (own.running_mean, own.running_var, own.weight, own.bias)
+    mean, variance, weight, bias = (
+        None if a is None else a.to(torch.promote_types(a.dtype, torch.float32)) for a in tensors
+    )
+    if mean is None or variance is None:
+        raise TypeError(
+            f"{name} without running statistics normalises each batch by the batch's own mean and variance, so it is "
+            f"no function of one input. Build it with track_running_stats=True and run some batches in training mode."
+        )
+    if module.training:
+        raise TypeError(
+            f"{name} is in training mode, in which it normalises each batch by the batch's own mean and variance; "
+            f"call module.eval() first, then it uses its running statistics."
+        )
+    scale = (variance + own.eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale
+    return Scaling(scale, shift if bias is None else shift + bias, own.running_mean.dtype, "BatchNorm1d")

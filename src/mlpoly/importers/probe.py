@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from types import MethodType
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from mlpoly.arrays import readable
-from mlpoly.importers.module import full_precision
+from mlpoly.importers.polynomial_module import full_precision
 from mlpoly.networks import Network, Residual
 from mlpoly.records import map_arrays
 
@@ -51,31 +52,16 @@ def check_computes(
     whole: bool = False,
     ends: tuple[str, str] | None = None,
 ) -> None:
-    """Raise if a module in evaluation mode and a network over its weights differ on test inputs.
+    """Raise a MismatchError if a module in evaluation mode and a network over its weights differ on test inputs.
 
     The test sees no difference that is smaller than rounding, or that these few inputs do not reach: a limit on values
-    beyond theirs, a case for a special input.
+    beyond theirs, a case for a special input. The module is not changed, and no random numbers are drawn from torch's
+    generator. Weights that cannot be read (meta device, tracing) are not checked.
 
-    Parameters
-    ----------
-    module : nn.Module
-        Module to test. It is not changed, and no random numbers are drawn from torch's generator.
-    net : Network
-        Network over the module's weights. If those cannot be read (meta device, tracing), nothing is checked.
-    unlike, remedy : str
-        Beginning and end of the message.
-    residual : bool
-        Whether the module takes a second tensor that it adds to its output.
-    whole : bool
-        Whether the module is a network of its own, whose forward hooks are part of it. Hooks of a block in a model
-        belong to whoever observes that model, and do not run.
-    ends : pair of str, optional
-        Submodules that take the input and return the output of the network, if it is a part of what the module does.
-
-    Raises
-    ------
-    MismatchError
-        An UnrunError if the module gives an error.
+    `unlike` and `remedy` are the beginning and the end of the message. With `residual`, the module takes a second
+    tensor that it adds to its output. With `whole`, it is a network of its own, whose forward hooks are part of it;
+    hooks of a block in a model belong to whoever observes that model, and do not run. If the network is a part of what
+    the module does, `ends` are the submodules that take its input and return its output.
     """
     weight = net.prototype
     if not readable(weight):
@@ -117,7 +103,7 @@ def _compared(
 ) -> tuple[float, float]:
     """Relative difference in norm between a module and a network, and that which rounding may make, at least `least`.
 
-    Those at the size of inputs for which the first exceeds the second most.
+    Both are for the size of inputs at which the first exceeds the second most.
     """
     wide: Any = evaluated(module, hooks=whole, dtype=dtype)
     net = map_arrays(net, lambda weight: weight.to(dtype))
@@ -157,6 +143,18 @@ def _compared(
     return max(gaps, key=lambda gap: gap[0] / gap[1])
 
 
+def first_computed(module: nn.Module, nets: Iterable[Network], unlike: str, remedy: str, **options: Any) -> Network:
+    """The first of several networks that `check_computes` accepts; raises its first error if it accepts none."""
+    refused: list[MismatchError] = []
+    for net in nets:
+        try:
+            check_computes(module, net, unlike, remedy, **options)
+            return net
+        except MismatchError as error:
+            refused.append(error)
+    raise refused[0]
+
+
 def _between(module: nn.Module, x: torch.Tensor, entry: str, exit: str) -> tuple[torch.Tensor, torch.Tensor]:
     """What enters a part of a module last, and what comes out of it, when the module takes x."""
     seen: dict[str, torch.Tensor] = {}
@@ -171,6 +169,16 @@ def _between(module: nn.Module, x: torch.Tensor, entry: str, exit: str) -> tuple
     module.get_submodule(exit).register_forward_hook(leave)
     module(x)
     return seen["entry"], seen["exit"]
+
+
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module computes the same as `kind`; a subclass with its own forward (such as LoRA) does not."""
+    return isinstance(module, kind) and type(module).forward is kind.forward
+
+
+def computes(module: nn.Module) -> str:
+    """Name of the class that defines a module's forward, which a subclass may leave unchanged."""
+    return next(kind.__name__ for kind in type(module).__mro__ if "forward" in vars(kind))
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -195,16 +203,10 @@ def without(module: nn.Module, part: nn.Module) -> nn.Module:
 
 
 def evaluated(module: nn.Module, *, hooks: bool = False, dtype: torch.dtype | None = None) -> nn.Module:
-    """A copy in evaluation mode over the same parameters; changes to it do not affect the module.
+    """A copy in evaluation mode over the same parameters, or over those in a dtype; changes to it stay in the copy.
 
-    Parameters
-    ----------
-    module : nn.Module
-    hooks : bool
-        Keep forward hooks. Those of torch.nn.utils (spectral_norm, weight_norm, pruning), which compute a weight,
-        stay in any case.
-    dtype : torch.dtype, optional
-        Dtype of floating parameters and buffers; by default theirs, and parameters are the module's own tensors.
+    Forward hooks are kept with `hooks`. Those of torch.nn.utils (spectral_norm, weight_norm, pruning), which compute a
+    weight, stay in any case.
     """
     module = unwrapped(module)
     made: Any = object.__new__(type(module))

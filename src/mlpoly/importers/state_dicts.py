@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,37 +31,10 @@ def network_from_state(
     *,
     ordered: bool = True,
 ) -> Network:
-    """Return the network of weights by name.
+    """Return the network of weights by name; `read_network` describes the names and arguments.
 
-    Parameters
-    ----------
-    state : mapping from name to array
-        Weights and biases of linear layers: "0.weight", "0.bias", "2.weight", ...; "fc1.weight", ...;
-        "Dense_0.kernel", ...; "W1", "b1", ... Numbers tell their order, or the order of the mapping, or the shapes if
-        only one order fits together. A prefix of all names does not matter. Or the parts of one gated unit: gate_proj,
-        up_proj, down_proj; w1, w3, w2; W_gate, W_in, W_out (TransformerLens, which also has W_in and W_out without a
-        gate).
-
-        Batch norms are folded in, with PyTorch's default eps, 1e-5, if the numbering of an nn.Sequential tells where
-        the activations are. Behind the last layer there is none.
-
-        Weights do not show whether there is an activation between two layers. One is assumed between all of them,
-        unless other numbers of an nn.Sequential are missing, but none between these two. Where the values between two
-        layers are fewer than before and behind them, as in a linear map of low rank and in an autoencoder, `activation`
-        has to say it. Compare the network with some outputs of the model.
-    activation : str or Activation, or a sequence of them, optional
-        Activation of all hidden layers, or one for each, where None is no activation; needed if there are hidden
-        layers.
-    layout : "out_in" or "in_out", optional
-        Layout of the weights. By default that of the names: "weight" is PyTorch's, "kernel" that of Keras and Flax;
-        for others the shapes must tell.
-    ordered : bool
-        Whether the order of the mapping is that in which a module defines its layers, as in a state dict.
-
-    Raises
-    ------
-    ValueError
-        If the names are not those of one such network, or leave the activations, layout or order open.
+    With `ordered`, the order of the mapping is that in which a module defines its layers, as in a state dict. A
+    ValueError if the names are not those of one network, or leave the activations, layout or order open.
     """
     common = _common_prefix(list(state))
     state = {name.removeprefix(common): np.asarray(a) for name, a in state.items()}
@@ -91,13 +64,7 @@ def network_from_state(
 
 
 def _activations(names: Sequence[str], weights: Sequence[np.ndarray], activation: Any) -> list[Any]:
-    """The activations between layers of some names, None where there is none.
-
-    Raises
-    ------
-    ValueError
-        Where there may be one or none.
-    """
+    """The activations between layers, None where there is none; a ValueError where there may be one or none."""
     numbers = [int(name) for name in names] if all(name.isdigit() for name in names) else []
     steps = [two - one for one, two in pairwise(numbers)]
     if max(steps, default=1) > 1:  # of a Sequential, where activations have numbers too
@@ -121,24 +88,13 @@ def _activations(names: Sequence[str], weights: Sequence[np.ndarray], activation
 def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) -> list[str]:
     """The layers in the order in which the network computes them."""
     names = sorted(layers, key=_natural)
-    words = [re.sub(r"\d+", "#", name) for name in names]
-    if len(set(words)) == 1:
+    if len({re.sub(r"\d+", "#", name) for name in names}) == 1:  # they differ in their numbers alone
         return names
     if ordered and _fit_together(list(layers.values()), layout):
         return list(layers)
-    # Names with the same words keep the order of their numbers.
-    numbered = [[name for name, w in zip(names, words, strict=True) if w == word] for word in words]
-    orders = [
-        order
-        for order in (permutations(names) if len(names) <= 7 else [])
-        if all([name for name in order if name in group] == group for group in numbered)
-        and _fit_together([layers[name] for name in order], layout)
-    ]
-    if len(orders) == 1:
-        return list(orders[0])
     raise ValueError(
-        f"the names {', '.join(names)} do not tell the order of the layers, and {'several' if orders else 'no'} orders "
-        f"of their shapes fit together; pass them in order in Python: mlpoly.MLP.from_layers([(W, b), ...])."
+        f"the names {', '.join(names)} do not show the order of the layers; pass them in order in Python: "
+        f"mlpoly.MLP.from_layers([(W, b), ...], activation=...)."
     )
 
 
@@ -156,7 +112,7 @@ def _is_norm(group: Mapping[str, np.ndarray]) -> bool:
 def _needed(activation: Any) -> None:
     if activation is None:
         raise ValueError(
-            "weights do not tell the activation of the hidden layers; name it, activation='relu' or, on the command "
+            "weights do not show the activation of the hidden layers; name it, activation='relu' or, on the command "
             "line, --activation relu."
         )
 
@@ -186,13 +142,7 @@ def _natural(name: str) -> list[Any]:
 
 
 def _groups(state: Mapping[str, np.ndarray]) -> tuple[dict[str, dict[str, np.ndarray]], set[str]]:
-    """Arrays by layer and role, and the words that name the weights.
-
-    Raises
-    ------
-    ValueError
-        For a name or shape that no layer of a network has.
-    """
+    """Arrays by layer and role, and the words that name the weights; a ValueError for what no layer has."""
     groups: dict[str, dict[str, np.ndarray]] = {}
     words = set()
     for name, a in state.items():
@@ -252,13 +202,24 @@ def _with_batch_norms(
     if not all(name.isdigit() for name in order):
         norm = next(name for name in order if _is_norm(groups[name]))
         raise ValueError(
-            f"the file has a batch norm ({norm}), and its names do not tell whether the activation is before it or "
+            f"the file has a batch norm ({norm}), and its names do not show whether the activation is before it or "
             f"behind it; {remedy}."
         )
     linear = [i for i, name in enumerate(order) if not _is_norm(groups[name])]
+    if _gaps(order[: linear[0] + 1]):
+        raise ValueError(f"a module without weights is before the first linear layer, {order[linear[0]]}; {remedy}.")
+    before_activation: list[str] = []
+    for start, end in zip(linear, [*linear[1:], None], strict=True):
+        span = order[start : None if end is None else end + 1]
+        gaps = _gaps(span)
+        if len(gaps) != (end is not None):
+            raise ValueError(
+                f"the numbers of the modules {', '.join(span)} of a Sequential do not show where the activation is; "
+                f"{remedy}."
+            )
+        before_activation += gaps
     pieces: list[Piece] = []
-    place: str | None = None  # of the module before the next activation
-    for i, name in enumerate(order):
+    for name in order:
         arrays = groups[name]
         if _is_norm(arrays):
             scale = 1 / np.sqrt(arrays["running_var"] + _EPSILON)
@@ -267,17 +228,11 @@ def _with_batch_norms(
             pieces.append(Scaling(scale, shift, scale.dtype, "BatchNorm1d"))
         else:
             pieces.append(Affine(arrays["weight"] if layout != "in_out" else arrays["weight"].T, arrays.get("bias")))
-            behind = [j for j in linear if j > i]
-            span = order[i : behind[0] + 1] if behind else order[i:]
-            gaps = [one for one, two in pairwise(span) if int(two) - int(one) > 1]
-            if len(gaps) != (1 if behind else 0):
-                raise ValueError(
-                    f"of the modules {', '.join(span)} of a Sequential the numbers do not tell where the activation "
-                    f"is; {remedy}."
-                )
-            place = gaps[0] if behind else None
-        if name == place:
+        if name in before_activation:
             pieces.append(activation)
-    if any(int(two) - int(one) > 1 for one, two in pairwise(order[: linear[0] + 1])):
-        raise ValueError(f"a module without weights is before the first linear layer, {order[linear[0]]}; {remedy}.")
     return assemble(pieces)
+
+
+def _gaps(names: Sequence[str]) -> list[str]:
+    """The names behind which numbers are missing."""
+    return [one for one, two in pairwise(names) if int(two) - int(one) > 1]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from mlpoly.activations import Activation, get
-from mlpoly.importers.weights import computes
+from mlpoly.importers.probe import computes
 
 
 def _prelu(module: Any) -> Activation:
@@ -63,32 +63,23 @@ _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
 
 # Classes of transformers, by name so that nothing is imported, including names of earlier versions.
 _TRANSFORMERS = {
-    "AccurateGELUActivation": "gelu_tanh",
-    "BloomGelu": "gelu_tanh",
-    "FastGELUActivation": "gelu_tanh",
+    **dict.fromkeys(("AccurateGELUActivation", "BloomGelu", "FastGELUActivation", "GELUTanh"), "gelu_tanh"),
+    **dict.fromkeys(("NewGELUActivation", "PytorchGELUTanh"), "gelu_tanh"),
     "GELUActivation": "gelu",
-    "GELUTanh": "gelu_tanh",
     "LinearActivation": "identity",
     "MishActivation": "mish",
-    "NewGELUActivation": "gelu_tanh",
-    "PytorchGELUTanh": "gelu_tanh",
     "QuickGELUActivation": "quick_gelu",
     "ReLUSquaredActivation": "relu2",
     "SiLUActivation": "silu",
 }
 
 # A configuration of transformers may hold a function instead of a name.
-_FUNCTIONS: list[tuple[Callable[..., Any], str]] = [
-    (functional.gelu, "gelu"),
-    (functional.relu, "relu"),
-    (torch.relu, "relu"),
-    (functional.silu, "silu"),
-    (functional.mish, "mish"),
-    (functional.tanh, "tanh"),
-    (torch.tanh, "tanh"),
-    (functional.sigmoid, "sigmoid"),
-    (torch.sigmoid, "sigmoid"),
-]
+_FUNCTIONS: dict[Any, str] = {
+    **{functional.gelu: "gelu", functional.silu: "silu", functional.mish: "mish"},
+    **dict.fromkeys((functional.relu, torch.relu), "relu"),
+    **dict.fromkeys((functional.tanh, torch.tanh), "tanh"),
+    **dict.fromkeys((functional.sigmoid, torch.sigmoid), "sigmoid"),
+}
 
 
 def is_activation(module: nn.Module) -> bool:
@@ -112,9 +103,8 @@ def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:
         return get(name, **{key: float(getattr(module, attribute)) for key, attribute in attributes.items()})
     if isinstance(module, nn.Module) and computes(module) in _TRANSFORMERS:
         return get(_TRANSFORMERS[computes(module)])
-    for function, name in _FUNCTIONS:
-        if module is function:
-            return get(name)
+    if module in _FUNCTIONS:
+        return get(_FUNCTIONS[module])
     shown = type(module).__name__ if isinstance(module, nn.Module) else getattr(module, "__name__", repr(module))
     known = sorted({k.__name__ for k in (*_NAMED, *_OTHER)} | set(_TRANSFORMERS))
     raise TypeError(

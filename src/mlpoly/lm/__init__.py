@@ -8,7 +8,6 @@ from mlpoly.extras import explain_missing
 if TYPE_CHECKING:
     from mlpoly.lm.conversion.conversion import Conversion as Conversion
     from mlpoly.lm.conversion.convert import convert as convert
-    from mlpoly.lm.conversion.skip_connections import skip_initialiser as skip_initialiser
     from mlpoly.lm.evaluation.losses import Evaluation as Evaluation
     from mlpoly.lm.evaluation.losses import evaluate as evaluate
     from mlpoly.lm.example.language import example_text as example_text
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
     from mlpoly.lm.moments.groups import NormOutliers as NormOutliers
     from mlpoly.lm.moments.groups import TokenClusters as TokenClusters
     from mlpoly.lm.reading.attribution import attribute as attribute
+    from mlpoly.lm.reading.block_features import block_features as block_features
     from mlpoly.lm.reading.block_forms import block_forms as block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra as block_spectra
     from mlpoly.lm.reading.causality import check_features as check_features
-    from mlpoly.lm.reading.contexts import describe as describe
     from mlpoly.lm.reading.contexts import read_features as read_features
-    from mlpoly.lm.reading.contexts import with_scores as with_scores
+    from mlpoly.lm.reading.feature_reading import describe as describe
+    from mlpoly.lm.reading.feature_reading import with_scores as with_scores
     from mlpoly.lm.reading.feature_set import FeatureSet as FeatureSet
-    from mlpoly.lm.reading.feature_set import block_features as block_features
     from mlpoly.lm.reading.readability import readability as readability
     from mlpoly.lm.reading.steering import steer as steer
     from mlpoly.lm.text.token_batches import split_text as split_text
@@ -46,19 +45,18 @@ _MODULES = {
     "TokenClusters": "mlpoly.lm.moments.groups",
     "convert": "mlpoly.lm.conversion.convert",
     "Conversion": "mlpoly.lm.conversion.conversion",
-    "skip_initialiser": "mlpoly.lm.conversion.skip_connections",
     "graft": "mlpoly.lm.model.graft",
     "evaluate": "mlpoly.lm.evaluation.losses",
     "Evaluation": "mlpoly.lm.evaluation.losses",
     "block_spectra": "mlpoly.lm.reading.block_spectra",
     "block_forms": "mlpoly.lm.reading.block_forms",
-    "block_features": "mlpoly.lm.reading.feature_set",
+    "block_features": "mlpoly.lm.reading.block_features",
     "FeatureSet": "mlpoly.lm.reading.feature_set",
     "read_features": "mlpoly.lm.reading.contexts",
-    "describe": "mlpoly.lm.reading.contexts",
+    "describe": "mlpoly.lm.reading.feature_reading",
     "check_features": "mlpoly.lm.reading.causality",
     "readability": "mlpoly.lm.reading.readability",
-    "with_scores": "mlpoly.lm.reading.contexts",
+    "with_scores": "mlpoly.lm.reading.feature_reading",
     "steer": "mlpoly.lm.reading.steering",
     "attribute": "mlpoly.lm.reading.attribution",
     "feature_page": "mlpoly.pages.language_model.dashboard",

@@ -18,7 +18,7 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.causality import CausalScore
-from mlpoly.lm.reading.contexts import Context, FeatureReading, TokenScore
+from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
 from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.pages.language_model.page import write_lm_report
 from mlpoly.studies.language_model.results import LmResults

@@ -152,13 +152,6 @@ class Conversion(Tabular, Plottable):
         -------
         str
             URL of the repository.
-
-        Raises
-        ------
-        PermissionError
-            If the account may not write there.
-        ConnectionError
-            If the hub cannot be reached.
         """
         return upload(self, repo_id, private, commit_message, token, license)
 
@@ -184,11 +177,7 @@ class Conversion(Tabular, Plottable):
         Raises
         ------
         FileNotFoundError
-            If there is no such repository or revision, or no conversion in it.
-        ConnectionError
-            If the hub cannot be reached and the files are not in the cache.
-        FileFormatError
-            If a file is damaged, or of an older version of the format.
+            If there is no conversion in the repository. Other errors are those of huggingface_hub.
         """
         return cls.load(download(repo_id, revision, token), like=like)
 

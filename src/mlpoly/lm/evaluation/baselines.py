@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpoly.importers import find_blocks
-from mlpoly.importers.module import full_precision
+from mlpoly.importers.polynomial_module import full_precision
 from mlpoly.lm.model.graft import Constant
 from mlpoly.lm.model.running import visit
 from mlpoly.networks import Layer

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mlpoly.charts.chart import Part, Ranking
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.evaluation.baselines import BASELINES, Baseline, baseline_modules
-from mlpoly.lm.model.graft import as_modules, replaced, replacements
+from mlpoly.lm.model.graft import as_modules, replaced, replacements, standing
 from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader, check_batches
 from mlpoly.plottable import Plottable
@@ -162,7 +162,8 @@ def evaluate(
     variants |= {("all", name): as_modules(replacing) for name, replacing in (others or {}).items()}
     if each:
         variants |= {(name, "polynomial"): {name: module} for name, module in modules.items()}
-    pairs = {key: replacements(model, replacing) for key, replacing in variants.items()}
+    blocks = standing(model, {name for replacing in variants.values() for name in replacing})
+    pairs = {key: replacements(blocks, replacing) for key, replacing in variants.items()}
     sums = {key: [0.0, 0.0, 0.0] for key in variants}  # cross-entropies, divergences and cosines
     tokens = done = targeted = 0
     run = Runner(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -59,21 +59,27 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     >>> model[1] is mlp
     True
     """
-    with replaced(model, replacements(model, as_modules(polys))):
+    modules = as_modules(polys)
+    with replaced(model, replacements(standing(model, modules), modules)):
         yield model
 
 
-def replacements(model: nn.Module, modules: Mapping[str, nn.Module]) -> list[tuple[Block, nn.Module]]:
-    """Blocks of a model with the modules that are to replace them, on the blocks' devices."""
-    blocks = grafted(model)  # in the place of a block there may stand the module of an outer graft
-    if not set(modules) <= set(blocks):
+def standing(model: nn.Module, names: Iterable[str]) -> dict[str, Block]:
+    """Blocks of a model by name, those of some names among them; some may be modules of an outer graft."""
+    names, blocks = list(names), grafted(model)
+    if not set(names) <= set(blocks):
         blocks |= {block.name: block for block in find_blocks(model)}
-    unknown = [name for name in modules if name not in blocks]
+    unknown = [name for name in names if name not in blocks]
     if unknown:
         raise ValueError(
             f"polys names the block {unknown[0]!r}, which {type(model).__name__} does not have; its blocks are "
             f"{listed(list(blocks))}."
         )
+    return blocks
+
+
+def replacements(blocks: Mapping[str, Block], modules: Mapping[str, nn.Module]) -> list[tuple[Block, nn.Module]]:
+    """Blocks with the modules that are to replace them, on the blocks' devices."""
     pairs = []
     for name, module in modules.items():
         old = blocks[name].module

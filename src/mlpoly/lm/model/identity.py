@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
+
+from mlpoly.arrays import to_numpy
 
 _SAMPLED = 64  # values of each parameter that enter the fingerprint
 
@@ -47,63 +48,42 @@ def weights_fingerprint(model: nn.Module) -> str:
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
-    """Return a SHA-256 of a function's bytecode, and of the values that it depends on.
+    """Return a SHA-256 of a function's bytecode, constants and defaults, and of what it closes over or is bound to.
 
-    These are its constants and defaults, what it closes over, and the globals that it names, functions and objects of
-    its own module among them likewise. Functions of other modules, and anything else that has no contents to compare,
-    count with their names. Another version of Python gives another hash.
+    Globals that it names count with their names alone. Another version of Python gives another hash.
     """
-    digest = hashlib.sha256(platform.python_version().rpartition(".")[0].encode())
-    written: Any = function
-    while isinstance(written, partial):
-        written = written.func
-    for part in _parts(function, str(getattr(written, "__module__", "")), ()):
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.hexdigest()
+    contents = (platform.python_version_tuple()[:2], _contents(function, ()))
+    return hashlib.sha256(repr(contents).encode()).hexdigest()
 
 
-def _parts(value: Any, module: str, outer: tuple[int, ...]) -> Iterator[bytes]:
-    """Give the parts of a value; `outer` are those that it is a part of, so that circles come to an end."""
-    yield type(value).__qualname__.encode()
-    if id(value) in outer:
-        return
-    inner: list[Any] = []
+def _contents(value: Any, outer: tuple[int, ...]) -> Any:
+    """A value as nested tuples of numbers, strings and bytes; `outer` are those that it is a part of."""
+    if id(value) in outer:  # a function that calls itself closes over itself
+        return "itself"
+
+    def inner(*parts: Any) -> tuple[Any, ...]:
+        return (type(value).__qualname__, *(_contents(part, (*outer, id(value))) for part in parts))
+
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        yield repr(value).encode()
-    elif isinstance(value, CodeType):
-        inner = [value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts]
-    elif isinstance(value, FunctionType) and str(value.__module__) == module:
+        return value
+    if isinstance(value, CodeType):
+        return inner(value.co_code, value.co_names, value.co_consts)
+    if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]  # an empty one has none
-        named = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
-        inner = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, named]
-    elif isinstance(value, MethodType):
-        inner = [value.__func__, getattr(value.__self__, "__dict__", {})]
-    elif isinstance(value, partial):
-        inner = [value.func, value.args, value.keywords]
-    elif isinstance(value, (list, tuple)):
-        inner = list(value)
-    elif isinstance(value, dict):
-        inner = list(value.items())
-    elif isinstance(value, (set, frozenset)):
-        inner = sorted(value, key=repr)
-    elif isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
-    elif isinstance(value, Tensor):
-        yield f"{value.dtype} {tuple(value.shape)}".encode()
-        if not value.is_meta and value.layout == torch.strided:
-            yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, nn.Module):
-        yield weights_fingerprint(value).encode()
-        inner = [type(value).forward]
-    elif type(value).__module__ == module:
-        inner = [getattr(type(value), "__call__", None), getattr(value, "__dict__", {})]  # noqa: B004
-    else:  # modules, classes, functions written in C or elsewhere: their name, if they have one
-        yield str(getattr(value, "__qualname__", getattr(value, "__name__", ""))).encode()
-    for part in inner:
-        yield from _parts(part, module, (*outer, id(value)))
-
-
-def _names(code: CodeType) -> list[str]:
-    """Return names of globals (and attributes, which look the same) in a function and the functions inside it."""
-    inside = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names(const)]
-    return [*code.co_names, *inside]
+        return inner(value.__code__, value.__defaults__, value.__kwdefaults__, cells)
+    if isinstance(value, MethodType):
+        return inner(value.__func__, getattr(value.__self__, "__dict__", None))
+    if isinstance(value, partial):
+        return inner(value.func, value.args, value.keywords)
+    if isinstance(value, (list, tuple)):
+        return inner(*value)
+    if isinstance(value, dict):
+        return inner(*value.items())
+    if isinstance(value, (set, frozenset)):
+        return inner(*sorted(value, key=repr))
+    if isinstance(value, (np.ndarray, Tensor)):
+        array = to_numpy(value)
+        return inner(str(value.dtype), array.shape, array.tobytes())
+    if callable(value) and hasattr(value, "__dict__") and not isinstance(value, type):
+        return inner(getattr(type(value), "__call__", None), vars(value))  # noqa: B004
+    return getattr(value, "__qualname__", type(value).__qualname__)

@@ -92,7 +92,7 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     Connections are found from the memory that tensors share, so that no name of a module needs to be known.
     """
     # What an expert writes is weighted by a router, token by token.
-    blocks, head = [block for block in find_blocks(model) if not is_expert(block.name)], _head(model)
+    blocks, head = [block for block in find_blocks(model) if not is_expert(block.name)], head_of(model)
     norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and not list(m.children())]
     device = next(model.parameters()).device
     watched = dict.fromkeys([*norms, head, *(m for b in blocks for m in (b.entry, b.exit))])
@@ -127,7 +127,8 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     return found
 
 
-def _head(model: Any) -> nn.Module:
+def head_of(model: Any) -> nn.Module:
+    """The module that makes logits."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is None:
         raise TypeError(f"{type(model).__name__} has no unembedding; pass a causal language model of transformers.")
@@ -136,5 +137,5 @@ def _head(model: Any) -> nn.Module:
 
 def unembedding(model: nn.Module) -> Tensor:
     """Return the matrix (vocabulary, d) that makes logits."""
-    weight: Any = _head(model).weight
+    weight: Any = head_of(model).weight
     return weight.detach()

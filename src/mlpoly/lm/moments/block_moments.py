@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -170,27 +169,11 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
             name: {int(number): _group(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}
             for name, parts in header["blocks"].items()
         }
-        moments = Moments(blocks, dict(header["provenance"]))
-        if not isinstance(moments.provenance.get("tokens", 0), int):
-            raise ValueError(f"tokens {moments.provenance['tokens']!r:.40}")
-        return moments, dict(header["state"])
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        return Moments(blocks, dict(header["provenance"])), dict(header["state"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(f"{path} is damaged ({error}); collect again.") from None
 
 
 def _group(arrays: Mapping[str, np.ndarray], key: str, entry: Mapping[str, Any]) -> GroupMoments:
-    count, norms = entry["count"], Norms(*entry["norms"])
-    if type(count) is not int or not 0 < count < 2**63:  # True is not a count
-        raise ValueError(f"count {count!r:.40} of {key!r}")
-    if not all(isinstance(length, (int, float)) and math.isfinite(length) for length in norms):
-        raise ValueError(f"norms {norms!r:.80} of {key!r}")
-    mean, scatter = arrays[f"{key}/mean"], arrays[f"{key}/scatter"]
-    if odd := [a.dtype for a in (mean, scatter) if a.dtype != np.float64]:
-        raise ValueError(f"numbers of type {odd[0]} in {key!r}")
-    made = MomentAccumulator.from_moments(count, torch.from_numpy(mean.copy()), torch.from_numpy(scatter.copy()))
-    spread = np.abs(scatter).max(initial=0)
-    # Sums of products are symmetric, and squares positive, but for the rounding of single precision.
-    gap = np.abs(scatter - scatter.T).max(initial=0)
-    if gap > 1e-3 * spread or np.diagonal(scatter).min(initial=0) < -1e-3 * spread:
-        raise ValueError(f"a scatter of {key!r} that is not symmetric, or negative")
-    return GroupMoments(made, norms)
+    mean, scatter = (torch.from_numpy(arrays[f"{key}/{part}"].copy()) for part in ("mean", "scatter"))
+    return GroupMoments(MomentAccumulator.from_moments(entry["count"], mean, scatter), Norms(*entry["norms"]))

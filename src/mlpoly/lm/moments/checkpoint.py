@@ -69,19 +69,17 @@ class Checkpoint:
         if not path.exists():
             return {}, Progress()
         moments, state = read_moments(path)
-        before, progress = state.get("options", {}), state.get("progress", [])
-        before = before if isinstance(before, dict) else {}
+        if "progress" not in state:
+            raise FileFormatError(f"{path} has no progress of a pass; start again with resume=False.")
         for key, value in self._options.items():
-            if before.get(key) != value:
+            before = state["options"].get(key)
+            if before != value:
                 raise ValueError(
-                    f"{path.parent} holds a pass with other options: {key} was {before.get(key)!r:.80}, now it is "
+                    f"{path.parent} holds a pass with other options: {key} was {before!r:.80}, now it is "
                     f"{value!r:.80}. Use the same, or start again with resume=False or another save_to (in a study "
                     f"--restart or another --out)."
                 )
-        kinds = [type(part) for part in progress] if isinstance(progress, list) else []
-        if kinds != [int, str, dict] or progress[0] < 0:
-            raise FileFormatError(f"{path} has a damaged progress of the pass; start again with resume=False.")
-        return {name: dict(parts) for name, parts in moments.blocks.items()}, Progress(*progress)
+        return {name: dict(parts) for name, parts in moments.blocks.items()}, Progress(*state["progress"])
 
     @property
     def due(self) -> bool:

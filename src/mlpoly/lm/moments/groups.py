@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from mlpoly.arrays import as_integer
+from mlpoly.extras import library
 from mlpoly.lm.model.identity import function_fingerprint
-
-_ITERATIONS = 100  # of k-means, which has settled long before
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -118,30 +117,20 @@ class TokenClusters(Grouping):
         self.labels = {number: f"cluster {number}" for number in range(self.count)}
 
     def calibrate(self, name: str, x: Tensor) -> None:
-        """Find the centres: k-means++, then Lloyd's iterations until no input changes its group."""
-        x = x.float()
-        draw, centres = torch.Generator().manual_seed(self.seed), x[:0]
-        nearest = torch.ones(len(x), dtype=torch.float64)
-        while len(centres) < self.count and float(nearest.sum()) > 0:
-            chosen = torch.multinomial(nearest, 1, generator=draw).to(x.device)
-            far = (x - x[chosen]).double().square().sum(1).cpu()
-            nearest = torch.minimum(nearest, far) if len(centres) else far
-            centres = torch.cat([centres, x[chosen]])
-        before = torch.full((len(x),), -1, device=x.device)
-        for _ in range(_ITERATIONS):
-            groups = _nearest(x, centres)
-            if torch.equal(groups, before):
-                break
-            before = groups
-            for number in groups.unique().tolist():
-                centres[number] = x[groups == number].mean(0)
-        self.state[name] = [len(centres), b64encode(centres.cpu().numpy().astype("<f4").tobytes()).decode()]
+        """Find the centres by Lloyd's iterations until no input changes its group."""
+        cluster = library("sklearn.cluster", "scikit-learn", "TokenClusters")
+        rows = x.float().cpu().numpy()
+        count = min(self.count, len(np.unique(rows, axis=0)))
+        labels = cluster.KMeans(count, tol=0.0, random_state=self.seed).fit(rows).labels_
+        # The means again, as threads add up in any order, and the same inputs must give the same bits.
+        centres = np.stack([rows[labels == number].mean(0, dtype=np.float64) for number in range(count)])
+        self.state[name] = [count, b64encode(centres.astype("<f4").tobytes()).decode()]
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return the number of the nearest centre."""
         count, text = self.state[name]
-        centres = torch.from_numpy(np.frombuffer(b64decode(text), "<f4").reshape(count, -1).copy())
-        return _nearest(x.float(), centres.to(x.device))
+        centres = torch.from_numpy(np.frombuffer(b64decode(text), "<f4").reshape(count, -1).copy()).to(x.device)
+        return (centres.square().sum(1) - 2 * x.float() @ centres.T).argmin(1)
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of provenance; clusters around other centres are groups of another kind."""
@@ -194,11 +183,6 @@ def as_grouping(groups: Groups) -> Grouping:
         f"groups must be 'none', 'first', 'norm', 'clusters', mlpoly.lm.NormOutliers(factor), "
         f"mlpoly.lm.TokenClusters(count) or a function (x, positions, tokens) -> integers, got {groups!r}."
     )
-
-
-def _nearest(x: Tensor, centres: Tensor) -> Tensor:
-    """Return the number (n,) of the centre (k, d) that is nearest to each input (n, d)."""
-    return (centres.square().sum(1) - 2 * x @ centres.T).argmin(1)
 
 
 def _lengths(x: Tensor) -> Tensor:

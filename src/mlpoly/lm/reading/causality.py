@@ -14,15 +14,15 @@ from mlpoly.arrays import as_integer
 from mlpoly.importers.blocks import Block
 from mlpoly.importers.experts import is_expert
 from mlpoly.lm.model.running import Runner, check_reached, evaluating, hooked
-from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, trace, unembedding
+from mlpoly.lm.model.tracing import NO_PATH, FrozenNorm, Trace, head_of, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
-from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of, logit_directions
+from mlpoly.lm.reading.block_features import logit_directions
+from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of
 from mlpoly.lm.reading.steering import steered
 from mlpoly.lm.text.batches import Batch, Reader
 from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
-_STRONGEST = 8  # one over the fraction of tokens that count as those where a feature matters most
 _ROWS = 16384  # rows of the unembedding that are worked on at once
 
 
@@ -40,33 +40,21 @@ class CausalScore:
     doubled_correlation: float
     doubled_slope: float
     tokens: int
-    typical: float | None = None  # median over the eighth of the tokens with the largest predicted changes, removed
     direct_correlation: float | None = None  # logits, where what the feature writes is taken out of the block's output
     direct_slope: float | None = None
     block_correlation: float | None = None  # of the changes of the block's own output, feature removed
     block_slope: float | None = None
-    doubled_block_correlation: float | None = None
-    doubled_block_slope: float | None = None
     square_correlation: float | None = None  # of that part of the block's change which is even in the feature's value
     square_slope: float | None = None
-    polynomial_correlation: float | None = None  # logits, removed, predicted by the whole polynomial at the new input
-    polynomial_slope: float | None = None
-    polynomial_block_correlation: float | None = None  # the same for the block's output
+    polynomial_block_correlation: float | None = None  # the block's output, predicted by the whole polynomial
     polynomial_block_slope: float | None = None
     block: str = ""
     feature: str = ""
 
     def row(self) -> dict[str, Any]:
         """The scores in a line, for a table."""
-        names = [
-            "correlation",
-            "slope",
-            "doubled_correlation",
-            "doubled_slope",
-            "direct_correlation",
-            "block_correlation",
-        ]
-        names += ["block_slope", "square_correlation", "polynomial_correlation", "polynomial_block_correlation"]
+        kinds = ("direct", "block", "square", "polynomial_block")
+        names = ["correlation", "slope", "doubled_correlation", "doubled_slope", *(f"{k}_correlation" for k in kinds)]
         return {"block": self.block, "feature": self.feature} | {name: getattr(self, name) for name in names}
 
 
@@ -131,9 +119,7 @@ def check_features(
     >>> [round(score.polynomial_block_correlation, 3) for score in scores]  # of the changes, polynomial and block
     [1.0, 1.0, 1.0]
     """
-    sets = [features] if isinstance(features, FeatureSet) else list(features)
-    if not sets:
-        raise ValueError("features is empty; pass one FeatureSet or several.")
+    sets = as_sets(features)
     blocks = blocks_of(model, sets)
     experts = [name for name in blocks if is_expert(name)]
     if experts:
@@ -143,36 +129,35 @@ def check_features(
     if missing:
         raise ValueError(f"polys has no polynomial of {missing[0]!r}, whose features are checked; add it.")
     read = [_without_rest(batch) for batch in Reader(batches, as_integer("tokens", tokens, 1))]
-    check_reached(sum(len(batch.kept) for batch in read), ())
+    count = sum(len(batch.kept) for batch in read)
+    check_reached(count, ())
     wiring = trace(model, [0]) if wiring is None else wiring
     if wiring.final is None:
         raise ValueError(f"{type(model).__name__}: {NO_PATH} to predict their changes by.")
     final = wiring.final.module
     norms = {name: norm.module for name in blocks if (norm := wiring.after[name]) is not None}
-    watched = [final, *norms.values(), _head(model), *(m for b in blocks.values() for m in (b.entry, b.exit))]
+    watched = [final, *norms.values(), head_of(model), *(m for b in blocks.values() for m in (b.entry, b.exit))]
     multiplier = float(getattr(model.config, "residual_multiplier", None) or 1.0)
     paths = {name: _DirectPath.of(model, name, wiring) for name in blocks}
-    found: list[list[dict[str, list[Tensor]]]] = [[{} for _ in range(len(some))] for some in sets]
-    run, total, done = Runner(model), len(read) * sum(map(len, sets)), 0
+    sums: list[dict[str, Any]] = [{} for features in sets for _ in features.names]
+    run, total, done = Runner(model), len(read) * len(sums), 0
     with evaluating(model), progress_bar("check", total) as bar:
         for batch in read:
-            base = _observed(run, batch, watched)
-            for some, products in zip(sets, found, strict=True):
-                block, after = blocks[some.block], norms.get(some.block)
-                poly = known[some.block].to(block.net().prototype) if known else None
+            base, number = _observed(run, batch, watched), 0
+            for features in sets:
+                name = features.block
+                poly = known[name].to(blocks[name].net().prototype) if known else None
                 rates = multiplier * FrozenNorm.of(final, *base[final]).rates
-                rates = rates if after is None else rates * FrozenNorm.of(after, *base[after]).rates.to(rates.device)
-                for r, kept in enumerate(products):
-                    one = some[r].to(base[block.entry][0].device)
-                    for key, new in _compared(model, run, batch, base, one, block, poly, paths[some.block], rates):
-                        kept.setdefault(key, []).append(new)
-                    done += 1
-                    bar(done, f"{some.block} {some.names[r]}")
-    return CausalScores(
-        _score(some, r, {key: torch.cat(parts) for key, parts in kept.items()})
-        for some, products in zip(sets, found, strict=True)
-        for r, kept in enumerate(products)
-    )
+                if name in norms:
+                    rates = rates * FrozenNorm.of(norms[name], *base[norms[name]]).rates.to(rates.device)
+                for r in range(len(features)):
+                    one = features[r].to(base[blocks[name].entry][0].device)
+                    for key, new in _compared(model, run, batch, base, one, blocks[name], poly, paths[name], rates):
+                        sums[number][key] = sums[number].get(key, 0.0) + new
+                    number, done = number + 1, done + 1
+                    bar(done, f"{name} {features.names[r]}")
+    places = [(features.block, name) for features in sets for name in features.names]
+    return CausalScores(_score(*place, count, found) for place, found in zip(places, sums, strict=True))
 
 
 def _without_rest(batch: Batch) -> Batch:
@@ -180,11 +165,6 @@ def _without_rest(batch: Batch) -> Batch:
     b = int(batch.kept[-1]) // batch.shape[1] + 1
     inputs = {name: v[:b] if v.shape[:1] == batch.shape[:1] else v for name, v in batch.inputs.items()}
     return replace(batch, inputs=inputs, shape=(b, batch.shape[1]))
-
-
-def _head(model: Any) -> nn.Module:
-    head: nn.Module = model.get_output_embeddings()
-    return head
 
 
 def _compared(
@@ -198,31 +178,30 @@ def _compared(
     path: _DirectPath,
     rates: Tensor,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Name and products (n, 3) of each comparison of predicted and measured changes for one feature on a batch.
+    """Name and products (3,) of each comparison of predicted and measured changes for one feature on a batch.
 
     `base` has what the model does as it is, and `rates` (n,) are the factors of the norms on the direct path.
     """
-    x, y, logits, z = base[block.entry][0], base[block.exit][1], base[_head(model)][1], one.values(base[block.entry][0])
+    x, y, head = base[block.entry][0], base[block.exit][1], head_of(model)
     ways = {"removed": (one, 0.0), "doubled": (one, 2.0)}
     if one.directions is not None:
-        net = block.net()
+        net, z = block.net(), one.values(x)
         here, step = x.to(net.prototype), (z * one.directions).to(net.prototype)
         even = (net(here) + net(here - 2 * step)) / 2 - net(here - step)
         yield "square", _products(z**2 * one.writes, even)
         # Features that are their own amounts are changed in the output, see `steer`.
-        ways["written"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
+        ways["direct"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
     for way, (feature, factor) in ways.items():
         with steered(model, block, feature, factor):
-            now = _observed(run, batch, [block.entry, block.exit, _head(model)])
+            now = _observed(run, batch, [block.entry, block.exit, head])
         z = feature.values(x)
-        predicted = {"feature": (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes}
-        if poly is not None and way == "removed" and feature.squares:
-            predicted["polynomial"] = poly(now[block.entry][0].to(poly.prototype)) - poly(x.to(poly.prototype))
-        measured = path.measured(now[_head(model)][1] - logits)
-        for what, change in predicted.items():
-            yield f"{what} {way} logits", path.products(change, *measured, rates)
-            if feature.squares:
-                yield f"{what} {way} block", _products(change, now[block.exit][1] - y)
+        change = (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes
+        yield way, path.products(change, now[head][1] - base[head][1], rates)
+        if way == "removed" and one.squares:
+            yield "block", _products(change, now[block.exit][1] - y)
+            if poly is not None:
+                predicted = poly(now[block.entry][0].to(poly.prototype)) - poly(x.to(poly.prototype))
+                yield "polynomial_block", _products(predicted, now[block.exit][1] - y)
 
 
 def _observed(run: Runner, batch: Batch, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple[Tensor, Tensor]]:
@@ -249,9 +228,9 @@ def _observed(run: Runner, batch: Batch, modules: Sequence[nn.Module]) -> dict[n
 
 
 def _products(predicted: Tensor, measured: Tensor) -> Tensor:
-    """Products (n, 3) of changes (n, m): predicted with measured, each with itself."""
+    """Products (3,) of changes (n, m): predicted with measured, each with itself."""
     p, m = predicted.double(), measured.double()
-    return torch.stack([(p * m).sum(1), (p * p).sum(1), (m * m).sum(1)], 1).cpu()
+    return torch.stack([(p * m).sum(), (p * p).sum(), (m * m).sum()]).cpu()
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,35 +248,22 @@ class _DirectPath:
         rows -= rows.mean(0)
         return cls(rows, sum(part.double().T @ part.double() for part in rows.split(_ROWS)))
 
-    def measured(self, change: Tensor) -> tuple[Tensor, Tensor]:
-        """Changes of logits (n, v), less their mean: products with the directions (n, o), and with themselves (n,)."""
-        change = change.to(self.directions)
-        change = change - change.mean(1, keepdim=True)
-        return (change @ self.directions).double(), (change * change).sum(1).double()
-
-    def products(self, change: Tensor, along: Tensor, size: Tensor, rates: Tensor) -> Tensor:
-        """As `_products`, for a predicted change (n, o) of the block's output and measured logits."""
-        moved = rates[:, None].to(along) * change.to(along)
-        return torch.stack([(moved * along).sum(1), ((moved @ self.gram) * moved).sum(1), size], 1).cpu()
+    def products(self, change: Tensor, logits: Tensor, rates: Tensor) -> Tensor:
+        """As `_products`, for a predicted change (n, o) of the block's output and measured ones (n, v) of logits."""
+        measured = logits.to(self.directions)
+        measured = measured - measured.mean(1, keepdim=True)
+        along = (measured @ self.directions).double()
+        predicted = rates[:, None].to(along) * change.to(along)
+        power = (measured * measured).sum(1).double().sum()
+        return torch.stack([(predicted * along).sum(), ((predicted @ self.gram) * predicted).sum(), power]).cpu()
 
 
-def _score(features: FeatureSet, r: int, found: dict[str, Tensor]) -> CausalScore:
-    """The scores of a feature from products (n, 3) at all tokens."""
-
-    def pair(key: str) -> tuple[Any, Any]:
-        """Correlation and slope; a feature that predicts nothing, or changes nothing, has none (NaN)."""
-        if key not in found:
-            return None, None
-        both, predicted, measured = found[key].sum(0)
-        return float(both / (predicted * measured).sqrt()), float(both / predicted)
-
-    logits = found["feature removed logits"]
-    top = logits[logits[:, 1].topk(max(1, len(logits) // _STRONGEST)).indices]
-    typical = float((top[:, 0] / (top[:, 1] * top[:, 2]).sqrt()).nanmedian())
-    return CausalScore(
-        *pair("feature removed logits"), *pair("feature doubled logits"), len(logits), typical,
-        *pair("feature written logits" if features.squares else "feature removed logits"),
-        *pair("feature removed block"), *pair("feature doubled block"), *pair("square"),
-        *pair("polynomial removed logits"), *pair("polynomial removed block"),
-        features.block, features.names[r],
-    )  # fmt: skip
+def _score(block: str, feature: str, tokens: int, sums: dict[str, Tensor]) -> CausalScore:
+    """The scores of a feature from the products (3,) of each comparison, summed over all tokens."""
+    scores: dict[str, float] = {}
+    for key, (both, predicted, measured) in ({"direct": sums["removed"]} | sums).items():
+        name = "" if key == "removed" else f"{key}_"
+        # A feature that predicts nothing, or changes nothing, has neither (NaN).
+        scores |= {f"{name}correlation": float(both / (predicted * measured).sqrt())}
+        scores |= {f"{name}slope": float(both / predicted)}
+    return CausalScore(**scores, tokens=tokens, block=block, feature=feature)

@@ -5,25 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from scipy.sparse import hstack
 from torch import Tensor, nn
 
 from mlpoly.arrays import as_integer
+from mlpoly.extras import library
 from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
-from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
+from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of
 from mlpoly.lm.text.batches import Batch
 from mlpoly.progress_bars import progress_bar
 from mlpoly.tables import TableList
 
 _PRIOR = 4.0  # tokens with the mean activity that each token's own mean is shrunk by
-_SWEEPS = 6  # over the places of an additive predictor; more change nothing that counts
 _FOLDS = 4  # parts of the text; a tree is grown on means of each token in the other parts
-_BINS = 32  # of the means of tokens, where a tree may split
 _DEPTH = 4  # of a tree
-_COLUMNS = 64  # activities that are predicted at once
+
+Side = Literal["positive", "negative"]
+_SIDES: tuple[Side, Side] = ("positive", "negative")
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class ReadabilityScore:
     current: float  # from the current token
     recent: float  # from the last few tokens
     tree: float  # from a small decision tree on the last few tokens
-    side: Literal["positive", "negative"] = "positive"  # the side that the scores are of, which is read better
+    side: Side = "positive"  # the side that the scores are of, which is read better
     block: str = ""
     feature: str = ""
 
@@ -101,9 +105,7 @@ def readability(
     >>> [score.current > 0.5 for score in found]  # better than chance
     [True, True, True]
     """
-    sets = [features] if isinstance(features, FeatureSet) else list(features)
-    if not sets:
-        raise ValueError("features is empty; pass one FeatureSet or several.")
+    sets = as_sets(features)
     last = as_integer("last", last, 1)
     if isinstance(active, bool) or not 0.0 < float(active) < 0.5:
         raise ValueError(f"active must be a fraction between 0 and 0.5, such as 0.05, got {active!r}.")
@@ -111,32 +113,20 @@ def readability(
     found = ReadabilityScores()
     with progress_bar("readability", len(sets)) as bar:
         for i, some in enumerate(sets):
-            parts = [torch.stack(_areas(*text[i], *new_text[i], sign, float(active))) for sign in (1.0, -1.0)]
-            areas = torch.stack(parts)  # (sides, predictors, features)
-            for r, side in enumerate(areas.mean(1).nan_to_num(-1.0).argmax(0).tolist()):
-                current, recent, tree = areas[side, :, r].tolist()
-                worded: Literal["positive", "negative"] = "negative" if side else "positive"
-                found.append(ReadabilityScore(current, recent, tree, worded, some.block, some.names[r]))
+            (tokens, values), (new_tokens, new_values) = text[i], new_text[i]
+            sides = [_areas(tokens, s * values, new_tokens, s * new_values, float(active)) for s in (1, -1)]
+            for r, name in enumerate(some.names):
+                # Where a side has nothing to find, its areas are NaN.
+                side = int(np.nan_to_num([areas[:, r].mean() for areas in sides], nan=-1.0).argmax())
+                current, recent, tree = sides[side][:, r].tolist()
+                found.append(ReadabilityScore(current, recent, tree, _SIDES[side], some.block, name))
             bar(i + 1, some.block)
     return found
 
 
-def area_under_curve(scores: Tensor, truth: Tensor) -> Tensor:
-    """Areas (k,) under the ROC curves of scores (n, k) for booleans (n, k); NaN where they are all alike.
-
-    The fraction of pairs of an active and another token that are in the right order, where a tie counts one half.
-    """
-    ordered, columns = scores.T.contiguous().sort(1).values, scores.T.contiguous()
-    ranks = (torch.searchsorted(ordered, columns) + torch.searchsorted(ordered, columns, right=True) + 1).double() / 2
-    chosen = truth.T.double()
-    yes = chosen.sum(1)
-    no = chosen.shape[1] - yes
-    return ((ranks * chosen).sum(1) - yes * (yes + 1) / 2) / (yes * no)  # 0 / 0 is NaN
-
-
 def _values(
     model: nn.Module, sets: Sequence[FeatureSet], batches: Iterable[Any], last: int
-) -> list[tuple[Tensor, Tensor]]:
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each set the last tokens (n, last), the current first, -1 where there is none, and the values (n, k)."""
     blocks = blocks_of(model, sets)
     words: dict[str, list[Tensor]] = {name: [] for name in blocks}
@@ -159,90 +149,42 @@ def _values(
     for name, seen in words.items():
         if not seen:
             raise ValueError(f"no token of the text was routed to {name!r}; pass more text, or leave its features out.")
-    return [(torch.cat(words[some.block]), torch.cat(kept)) for some, kept in zip(sets, values, strict=True)]
+    return [
+        (torch.cat(words[some.block]).numpy(), torch.cat(kept).numpy()) for some, kept in zip(sets, values, strict=True)
+    ]
 
 
 def _areas(
-    words: Tensor, values: Tensor, new_words: Tensor, new_values: Tensor, sign: float, active: float
-) -> list[Tensor]:
-    """Areas (k,) of the three predictors of one side of features."""
-    known = torch.cat([words, new_words]).unique(return_inverse=True)[1]  # ids of tokens that are there, without gaps
-    words, new_words = known.split([len(words), len(new_words)])
-    parts: list[list[Tensor]] = []
-    for some, new in zip((sign * values).split(_COLUMNS, 1), (sign * new_values).split(_COLUMNS, 1), strict=True):
-        edge = some.kthvalue(min(math.floor((1 - active) * len(some)) + 1, len(some)), dim=0).values
-        strict = (some > edge).any(0)  # of equal values either all are active or none is
-        truth, new_truth = (torch.where(strict, v > edge, v >= edge) for v in (some, new))
-        new_truth &= truth.double().mean(0) <= 0.5  # where most values are equal, a side may have nothing to find
-        guesses = _predictions(words, truth.double(), new_words)
-        parts.append([area_under_curve(guess, new_truth) for guess in guesses])
-    return [torch.cat(areas) for areas in zip(*parts, strict=True)]
+    tokens: np.ndarray, values: np.ndarray, new_tokens: np.ndarray, new_values: np.ndarray, active: float
+) -> np.ndarray:
+    """Areas (3, k) under the ROC curves of the predictors of where new values (m, k) are large, one row for each."""
+    linear, metrics, preprocessing, trees = (
+        library(f"sklearn.{name}", "scikit-learn", "readability")
+        for name in ("linear_model", "metrics", "preprocessing", "tree")
+    )
+    place = min(math.floor((1 - active) * len(values)), len(values) - 1)
+    edge = np.partition(values, place, axis=0)[place]
+    strict = (values > edge).any(0)  # of equal values either all are active or none is
+    truth, new_truth = (np.where(strict, v > edge, v >= edge) for v in (values, new_values))
+    new_truth &= truth.mean(0) <= 0.5  # where most values are equal, a side may have nothing to find
+    rest, places = truth - truth.mean(0), range(tokens.shape[1])
+    one_hot = [preprocessing.OneHotEncoder(handle_unknown="ignore").fit(tokens[:, [j]]) for j in places]
+    x, new_x = ([one_hot[j].transform(t[:, [j]]) for j in places] for t in (tokens, new_tokens))
 
+    def means(j: int, rows: Any) -> np.ndarray:
+        """Mean activity (tokens, k) at each token in a place, less the overall mean and shrunk to it."""
+        return np.asarray((x[j][rows].T @ rest[rows]) / (x[j][rows].sum(0).T + _PRIOR))
 
-def _predictions(words: Tensor, truth: Tensor, new: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Predicted activities (m, k) at new tokens (m, last) by the three predictors fitted to tokens (n, last)."""
-    size, mean = int(max(words.max(), new.max())) + 1, truth.mean(0)
-    places = range(words.shape[1])
-
-    def means(which: Tensor | slice, place: int, target: Tensor) -> Tensor:
-        """Shrunken means (size, k) of a target of mean zero at each token in a place."""
-        ids, rows = words[which, place], target[which]
-        sums = torch.zeros(size, rows.shape[1], dtype=rows.dtype).index_add_(0, ids, rows)
-        return sums / (ids.bincount(minlength=size)[:, None] + _PRIOR)
-
-    everywhere, rest = slice(None), truth - mean
-    alone = [means(everywhere, place, rest) for place in places]
-    terms = [torch.zeros_like(term) for term in alone]
-    for _ in range(_SWEEPS):  # coordinate descent: each place explains what the others leave
-        for place in places:
-            left = rest + terms[place][words[:, place]]
-            terms[place] = means(everywhere, place, left)
-            rest = left - terms[place][words[:, place]]
-    recent = torch.stack([terms[place][new[:, place]] for place in places]).sum(0)
-
+    new_means = np.stack([new_x[j] @ means(j, slice(None)) for j in places], 2)  # (m, k, places)
     # A tree that splits on means which its own targets went into would trust tokens seen once.
-    fold = torch.arange(len(words)) * _FOLDS // len(words)
-    others = torch.empty(len(words), len(places), truth.shape[1], dtype=truth.dtype)
-    for part in range(_FOLDS):
-        here = fold == part
-        for place in places:
-            others[here, place] = means(~here, place, truth - mean)[words[here, place]]
-    given = torch.stack([alone[place][new[:, place]] for place in places], 1)
-    return alone[0][new[:, 0]], recent, _tree(others, truth, given)
-
-
-def _tree(x: Tensor, truth: Tensor, new: Tensor) -> Tensor:
-    """Predictions (m, k) at new (m, p, k) of regression trees on x (n, p, k), a tree for each column of truth (n, k).
-
-    All trees grow together, a level at a time, from histograms of x; each node takes the split that leaves the smallest
-    sum of squares.
-    """
-    n, p, k = x.shape
-    cuts = torch.arange(1, _BINS) * (n - 1) // _BINS
-    edges = x.sort(0).values[cuts].permute(1, 2, 0).contiguous()  # (p, k, bins - 1), as many tokens in each bin
-    codes, new_codes = (torch.searchsorted(edges, v.permute(1, 2, 0).contiguous()) for v in (x, new))  # (p, k, n)
-    node, new_node = torch.zeros(k, n, dtype=torch.long), torch.zeros(k, new.shape[0], dtype=torch.long)
-    target = truth.T.contiguous()
-
-    def totals(index: Tensor, size: int) -> Tensor:
-        """Numbers of tokens, and sums of the target (2, k, size)."""
-        ones = torch.zeros(k, size, dtype=x.dtype).scatter_add_(1, index, torch.ones_like(target))
-        return torch.stack([ones, torch.zeros(k, size, dtype=x.dtype).scatter_add_(1, index, target)])
-
-    for level in range(_DEPTH):
-        gains = []
-        for place in range(p):
-            left = totals(node * _BINS + codes[place], 2**level * _BINS).reshape(2, k, -1, _BINS).cumsum(3)
-            right = left[..., -1:] - left
-            gains.append(left[1] ** 2 / left[0].clamp_min(1.0) + right[1] ** 2 / right[0].clamp_min(1.0))
-        best = torch.stack(gains, 2).flatten(2).argmax(2)  # (k, nodes): the place and the bin up to which to go left
-
-        def below(at: Tensor, code: Tensor, best: Tensor = best) -> Tensor:
-            """Nodes (k, m) of the next level."""
-            place, cut = best.gather(1, at) // _BINS, best.gather(1, at) % _BINS
-            return 2 * at + (code.gather(0, place[None])[0] > cut)
-
-        node, new_node = below(node, codes), below(new_node, new_codes)
-    count, total = totals(node, 2**_DEPTH)
-    mean = truth.mean(0)[:, None]
-    return ((total + _PRIOR * mean) / (count + _PRIOR)).gather(1, new_node).T
+    other_means, fold = np.empty((*truth.shape, len(places))), np.arange(len(tokens)) * _FOLDS // len(tokens)
+    for part, j in product(range(_FOLDS), places):
+        other_means[fold == part, :, j] = x[j][fold == part] @ means(j, fold != part)
+    additive = linear.Ridge(_PRIOR, fit_intercept=False, solver="sparse_cg").fit(hstack(x, "csr"), rest)
+    sums = additive.predict(hstack(new_x, "csr")).reshape(new_truth.shape)
+    areas = np.full((3, truth.shape[1]), np.nan)
+    for r in np.flatnonzero(new_truth.any(0) & ~new_truth.all(0)):
+        tree = trees.DecisionTreeRegressor(max_depth=_DEPTH, random_state=0).fit(other_means[:, r], truth[:, r])
+        for i, guess in enumerate((new_means[:, r, 0], sums[:, r], tree.predict(new_means[:, r]))):
+            areas[i, r] = metrics.roc_auc_score(new_truth[:, r], guess)
+    return areas

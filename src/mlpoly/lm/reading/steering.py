@@ -15,7 +15,7 @@ from mlpoly.importers.blocks import Block
 from mlpoly.importers.experts import unrolled
 from mlpoly.lm.model.graft import grafted
 from mlpoly.lm.model.running import hooked
-from mlpoly.lm.reading.feature_set import FeatureSet, blocks_of
+from mlpoly.lm.reading.feature_set import FeatureSet, as_sets, blocks_of
 
 
 @contextmanager
@@ -58,14 +58,14 @@ def steer(
     >>> torch.allclose(model(ids).logits, before)
     True
     """
-    blocks = grafted(model)  # a polynomial is steered in its block's place
-    if not isinstance(features, FeatureSet) or features.block not in blocks:
-        blocks = blocks_of(model, [features])
+    (features,) = as_sets([features])
+    standing = grafted(model)  # a polynomial is steered in its block's place
+    block = standing.get(features.block) or blocks_of(model, [features])[features.block]
     if isinstance(amount, bool) or not isinstance(amount, Real) or not math.isfinite(float(amount)):
         raise ValueError(f"amount must be a number, such as 0.0 to remove features, got {amount!r}.")
     if how not in ("scale", "add"):
         raise ValueError(f"how must be 'scale' or 'add', got {how!r}.")
-    with steered(model, blocks[features.block], features, float(amount), how):
+    with steered(model, block, features, float(amount), how):
         yield model
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mlpoly.lm.reading.contexts import Context, FeatureReading, TokenScore
+from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
 from mlpoly.pages.toolkit import Page, asset
 from mlpoly.pages.toolkit.embedded import island
 from mlpoly.pages.toolkit.html import element

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.contexts import FeatureReading
+from mlpoly.lm.reading.feature_reading import FeatureReading
 from mlpoly.pages.language_model.dashboard import dashboard, menu, rounded, score_table, visible
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import island

@@ -14,7 +14,7 @@ from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_forms import FormSpectrum
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
-from mlpoly.lm.reading.contexts import FeatureReading
+from mlpoly.lm.reading.feature_reading import FeatureReading
 from mlpoly.studies.study import Study
 
 

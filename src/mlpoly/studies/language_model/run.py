@@ -19,7 +19,7 @@ from mlpoly.lm.conversion.conversion import discard
 from mlpoly.lm.example.language import example_text
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.loading import load_model
-from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.model.tracing import Trace, trace
 from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
@@ -87,7 +87,7 @@ def study_lm(
     text = example_text() if text is None else text
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
     find_blocks(net, config.blocks)  # wrong patterns are refused before the work begins
-    _check_predicts(net)
+    wiring = _check_predicts(net)
     length = _length(net, config.length)
     config = replace(config, length=length)
     texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
@@ -118,7 +118,7 @@ def study_lm(
             save_to=folder / "moments",
             resume=resume,
         )
-    study = LmStudy(store, config, net, texts, train, judge, moments)
+    study = LmStudy(store, config, net, texts, train, judge, moments, wiring)
     study_spectra(study)
     chosen = study_degrees(study)
     if not {"features", "attribution"} <= set(store.parts):
@@ -131,13 +131,15 @@ def study_lm(
     return results
 
 
-def _check_predicts(model: Any) -> None:
-    """Raise for a model whose losses, features and attributions a study cannot measure, before the work begins."""
-    if getattr(model.config, "is_encoder_decoder", False) or trace(model, [0]).final is None:
+def _check_predicts(model: Any) -> Trace:
+    """Trace a model; raise if a study cannot measure its losses, features and attributions, before the work begins."""
+    wiring = None if getattr(model.config, "is_encoder_decoder", False) else trace(model, [0])
+    if wiring is None or wiring.final is None:
         raise TypeError(
             f"{type(model).__name__} is not a causal language model whose head reads the residual stream through one "
             f"norm, as a study needs; collect, convert and evaluate of mlpoly.lm take it."
         )
+    return wiring
 
 
 def _length(model: Any, length: int | None) -> int:

@@ -13,14 +13,16 @@ from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.conversion.convert import convert
 from mlpoly.lm.evaluation.baselines import BASELINES
 from mlpoly.lm.evaluation.losses import evaluate
-from mlpoly.lm.model.tracing import trace
+from mlpoly.lm.model.tracing import Trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
+from mlpoly.lm.reading.block_features import block_features
 from mlpoly.lm.reading.block_forms import block_forms
 from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.causality import check_features
-from mlpoly.lm.reading.contexts import read_features, with_scores
-from mlpoly.lm.reading.feature_set import FeatureSet, block_features
+from mlpoly.lm.reading.contexts import read_features
+from mlpoly.lm.reading.feature_reading import with_scores
+from mlpoly.lm.reading.feature_set import FeatureSet
 from mlpoly.lm.reading.readability import readability
 from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults
@@ -41,6 +43,7 @@ class LmStudy:
     train: Sequence[Tensor]  # token ids (b, t) to fit to
     held_out: Sequence[Tensor]  # and to judge by
     moments: Moments
+    wiring: Trace
 
     @property
     def degrees(self) -> list[int]:
@@ -121,7 +124,7 @@ def study_features(study: LmStudy, chosen: Conversion) -> None:
 def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
     model, held_out = study.model, study.held_out
     polys = {name: poly for name, poly in chosen.polynomials.items() if not is_expert(name)}  # experts see some tokens
-    wiring, sets = trace(model, [0]), list[FeatureSet]()
+    wiring, sets = study.wiring, list[FeatureSet]()
     for name, poly in polys.items():
         inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
         options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}

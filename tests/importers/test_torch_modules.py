@@ -1,6 +1,7 @@
-"""Deep torch modules in: each network against the module in evaluation mode, and an error for everything else."""
+"""Torch modules in: each network against the module in evaluation mode, and an error for everything else."""
 
 import copy
+import functools
 import math
 import warnings
 from itertools import pairwise
@@ -9,10 +10,11 @@ import pytest
 import torch
 from support.mistakes import assert_explained, mistakes
 from torch import nn
+from torch.nn.utils import prune
 
 import mlpoly as mp
 from mlpoly.importers import find_blocks, from_torch
-from mlpoly.importers.torch import register_adapter
+from mlpoly.importers.torch import activation_from_torch, register_adapter
 from mlpoly.records import arrays_of
 
 Norm = nn.modules.batchnorm._BatchNorm
@@ -83,17 +85,360 @@ class Gated(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
+# -- single layers ---------------------------------------------------------------------------------
+
+ACTIVATIONS = [
+    *(nn.Identity(), nn.ReLU(), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.ReLU6(), nn.RReLU(0.1, 0.4), nn.PReLU(init=0.3)),
+    *(nn.Threshold(0.2, -0.5), nn.Hardtanh(), nn.Hardtanh(-0.4, 0.9), nn.Hardsigmoid(), nn.Hardswish(), nn.GELU()),
+    *(nn.GELU(approximate="tanh"), nn.SiLU(), nn.Sigmoid(), nn.LogSigmoid(), nn.Tanh(), nn.Tanhshrink(), nn.Mish()),
+    *(nn.Softsign(), nn.Softplus(), nn.Softplus(beta=3.0), nn.ELU(), nn.ELU(alpha=0.4), nn.SELU(), nn.CELU(alpha=0.7)),
+]
+
+
+def block(activation=None):
+    return prepared(nn.Sequential(nn.Linear(4, 6), nn.GELU() if activation is None else activation, nn.Linear(6, 3)))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=repr)
+def test_activations(activation):
+    # Softplus is replaced by the identity above 20 / beta in PyTorch, an error of 2e-9.
+    tolerance = 1e-8 if isinstance(activation, nn.Softplus) else 1e-13
+    y = torch.linspace(-9, 9, 1801, dtype=torch.float64)
+    expected = activation.double().eval()(y).detach()
+    torch.testing.assert_close(activation_from_torch(activation)(y), expected, rtol=1e-12, atol=tolerance)
+    module, x = block(activation), points().reshape(5, 10, 4)
+    torch.testing.assert_close(from_torch(module)(x), module(x), rtol=1e-12, atol=10 * tolerance)
+
+
+def test_every_activation_of_torch_is_covered_or_refused_by_choice():
+    """A new activation module in PyTorch should be noticed here."""
+    refused = {"GLU", "Hardshrink", "Softshrink", "MultiheadAttention", "Softmax", "Softmax2d", "Softmin", "LogSoftmax"}
+    known = {type(a).__name__ for a in ACTIVATIONS} - {"Identity"}
+    assert set(nn.modules.activation.__all__) == known | refused
+
+
+def test_gradients_of_a_fit_reach_the_module():
+    module, x = block(), points()
+    poly = mp.fit(from_torch(module), mp.Gaussian.standard(4), degree=2)
+    poly(x).square().sum().backward()
+    got = module[0].weight.grad[1, 2].item()
+    assert all(p.grad is not None and bool((p.grad != 0).any()) for p in module.parameters())
+
+    def loss(step):
+        moved = copy.deepcopy(module)
+        with torch.no_grad():
+            moved[0].weight[1, 2] += step
+            return mp.fit(from_torch(moved), mp.Gaussian.standard(4), degree=2)(x).square().sum().item()
+
+    assert got == pytest.approx((loss(1e-5) - loss(-1e-5)) / 2e-5, rel=1e-6)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.down(torch.sin(self.up(x)))
+
+
+def adapt(block):
+    return mp.MLP(block.up.weight, block.up.bias, block.down.weight, block.down.bias, activation="sin")
+
+
+@pytest.mark.parametrize("matches", [Block, lambda m: type(m).__name__ == "Block"], ids=["type", "predicate"])
+def test_adapter(adapters, matches):
+    module = Block().double()
+    with pytest.raises(TypeError, match="does not know Block"):
+        from_torch(module)
+    register_adapter(Block, lambda m: 1 / 0)
+    register_adapter(matches, adapt)  # the latest wins
+    assert_same(from_torch(module), module)
+
+
+def test_adapter_errors(adapters):
+    register_adapter(Block, lambda m: m.up.weight)
+    with pytest.raises(TypeError, match=r"must return an MLP or a GLU, or an mlpoly\.Chain"):
+        from_torch(Block())
+    with pytest.raises(TypeError, match="register_adapter takes"):
+        register_adapter("Block", adapt)
+
+
+def test_advice_begins_with_the_simplest_thing():
+    """One line with the names of the module's own parts, and no guess at what its forward does."""
+    with pytest.raises(TypeError) as caught:
+        from_torch(Block())
+    message = str(caught.value)
+    code = "mlpoly.from_torch(torch.nn.Sequential(m.up, act, m.down))"
+    assert message.startswith("from_torch does not know Block: it sees submodules") and "elu" not in message.lower()
+    assert f"with act the activation that forward applies, as a module: {code}. " in message and len(message) < 700
+    assert eval(code, {"mlpoly": mp, "torch": torch, "m": Block(), "act": nn.Tanh()}).dim_hidden == 6
+
+
+class Named(nn.Module):
+    """An MLP whose parts have names that nobody has thought of; the first is passed over."""
+
+    def __init__(self, scale=1.0, error=None):
+        super().__init__()
+        self.drop, self.lin_in, self.nl, self.lin_out = nn.Dropout(), nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3)
+        self.register_buffer("runs", torch.zeros(1))
+        self.scale, self.error = scale, error
+        self.double()
+
+    def forward(self, x):
+        self.runs += 1
+        if self.error is not None:
+            raise self.error
+        return self.scale * self.lin_out(self.drop(self.nl(self.lin_in(x))))
+
+
+def test_parts_of_any_name():
+    module = Named()
+    before = torch.get_rng_state()
+    net = from_torch(module)
+    assert net.W1 is module.lin_in.weight and net.b2 is module.lin_out.bias
+    assert module.runs == 0 and module.training  # the test inputs left no trace
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same(net, module.eval())
+
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+
+
+@dtypes
+@pytest.mark.parametrize(("scale", "off"), [(1.001, r"0\.10%"), (1.00001, "1e-05 of its"), (0.99998, "2e-05 of its")])
+def test_a_scale_beside_one_is_seen(dtype, scale, off):
+    assert from_torch(Named().to(dtype)).dim_out == 3
+    with pytest.raises(TypeError, match=rf"Named has the parts of an MLP.*differs from the network's by {off}"):
+        from_torch(Named(scale=scale).to(dtype))
+
+
+class Limited(Named):
+    """The same parts, with a limit on the hidden units or on the outputs."""
+
+    def __init__(self, limit, inside):
+        super().__init__()
+        self.limit, self.inside = limit, inside
+
+    def forward(self, x):
+        hidden = self.lin_in(x)
+        if self.inside:
+            return self.lin_out(self.nl(hidden.clamp(max=self.limit)))
+        return self.lin_out(self.nl(hidden)).clamp(-self.limit, self.limit)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("limit", [5.0, 50.0, 500.0])
+@dtypes
+def test_limits_far_out_are_seen(dtype, limit, inside):
+    with pytest.raises(TypeError, match=r"Limited has the parts of an MLP, .* differs from the network's by .*%"):
+        from_torch(Limited(limit, inside).to(dtype))
+
+
+def test_modules_that_cannot_do_float64_are_compared_less_closely():
+    class Single(Named):
+        def forward(self, x):
+            if x.dtype == torch.float64:
+                raise NotImplementedError("no float64 on this device")
+            return super().forward(x)
+
+    assert from_torch(Single(scale=1.00005).float()).dim_out == 3
+    with pytest.raises(TypeError, match=r"differs from the network's by 0\.10%"):
+        from_torch(Single(scale=1.001).float())
+
+
+@pytest.mark.parametrize("wide", [16, 1500])
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh(), nn.Softplus(), nn.Hardswish(), nn.GELU("tanh")], ids=str)
+def test_rounding_is_not_taken_for_another_function(activation, wide):
+    torch.manual_seed(0)
+    one, two, three = nn.Linear(wide, 2 * wide), nn.Linear(2 * wide, wide), nn.Linear(wide, 3)
+    module = nn.Sequential(one, activation, two, activation, three)
+    assert from_torch(module).dim_out == 3
+    # The mean of a batch norm is a thousand deviations, so that folding it loses three of the seven digits of float32.
+    norm = nn.BatchNorm1d(2 * wide)
+    norm.running_mean.normal_().add_(1000)
+    with torch.no_grad():
+        one.bias.add_(1000)
+    assert from_torch(nn.Sequential(one, norm, activation, two).eval()).dim_out == wide
+
+
+@pytest.mark.usefixtures("adapters")
+@dtypes
+def test_sines_of_large_numbers_may_be_rounded(dtype):
+    register_adapter(Block, adapt)
+    assert from_torch(Block().to(dtype)).activation.name == "sin"
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, torch.zeros(1, 4))])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused_with_a_remedy(make):
+    hidden = make(block().float())
+    for act in (from_torch, find_blocks):
+        with pytest.raises(TypeError, match=r"\(TorchScript\), which hides its parts; pass the module .*onnx\.export"):
+            act(hidden)
+    with pytest.raises(TypeError, match=r"\(TorchScript\), which hides its parts; use the module it was made from"):
+        from_torch(nn.Sequential(hidden, nn.ReLU()))
+    inside = nn.ModuleList([hidden, block()])
+    assert [block.name for block in find_blocks(inside)] == ["1"]
+
+
+@pytest.mark.parametrize("error", [AttributeError("no x"), KeyError("k"), ZeroDivisionError("by zero")], ids=repr)
+def test_errors_of_the_module_itself_are_told_as_such(error):
+    with pytest.raises(TypeError, match=rf"a test input gave an error \({type(error).__name__}: ") as caught:
+        from_torch(Named(error=error))
+    assert caught.value.__cause__ is error
+
+
+CHANGES = {
+    "hook": lambda m: m[0].register_forward_hook(lambda part, args, output: 2 * output),
+    "hook of the input": lambda m: m.register_forward_pre_hook(lambda m, args: (args[0] + 1,)),
+    "patched part": lambda m: setattr(m[0], "forward", lambda x, before=m[0].forward: 1.5 * before(x)),
+    "patched": lambda m: setattr(m, "forward", lambda x, before=m.forward: 1.001 * before(x)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_sequential_that_was_changed_is_refused(change):
+    module = block()
+    change(module)
+    with pytest.raises(TypeError, match=r"more than its parts.*differs from the network's by .*%.*Forward hooks"):
+        from_torch(module)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_forward_that_only_wraps_the_old_one_is_no_obstacle(dtype):
+    """As accelerate puts one on modules whose weights it moves."""
+    module = block().to(dtype)
+    module[0].forward = functools.partial(lambda forward, x: forward(x), module[0].forward)
+    assert from_torch(module).W1 is module[0].weight
+
+
+def test_hooks_that_only_watch_are_no_obstacle():
+    module, seen = block(), []
+    module.register_forward_hook(lambda m, args, output: seen.append(output.shape))
+    assert repr(from_torch(module)) == "MLP(4 -> 6 -> 3, gelu)"
+    module(points(n=2))
+    assert seen[-1] == (2, 3)
+
+
+COMPUTED = {
+    "legacy spectral_norm": nn.utils.spectral_norm,  # before its first run another weight stands there
+    "legacy weight_norm": nn.utils.weight_norm,
+    "pruning": lambda part: prune.random_unstructured(part, "weight", 0.5),
+    "spectral_norm": nn.utils.parametrizations.spectral_norm,  # in training, looking at the weight changes it
+    "weight_norm": nn.utils.parametrizations.weight_norm,
+    "orthogonal": nn.utils.parametrizations.orthogonal,
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("change", COMPUTED.values(), ids=COMPUTED)
+def test_weights_that_are_computed(change, training):
+    module = block().train(training)
+    change(module[0])
+    before = [b.clone() for b in module.buffers()]
+    net = from_torch(module)
+    assert all(torch.equal(a, b) for a, b in zip(before, module.buffers(), strict=True))
+    assert module.training is module[0].training is training
+    assert_same(net, module.eval())
+    net(points()).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_lazy_linear():
+    module = nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(3))
+    with pytest.raises(TypeError, match="run one batch"):
+        from_torch(module)
+    module.double()(points())
+    assert_same(from_torch(module), module)
+
+
+class LowRank(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
 # -- Sequentials -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Tanh, nn.PReLU, lambda: nn.ELU(0.4)])
-def test_a_deep_sequential(activation):
-    module = prepared(perceptron(4, 6, 5, 7, 3, activation=activation))
+PARTS = {
+    "4-6": lambda: nn.Linear(4, 6),
+    "6-4": lambda: nn.Linear(6, 4),
+    "linear": lambda: nn.Linear(4, 4),
+    "unbiased": lambda: nn.Linear(4, 4, bias=False),
+    "norm": lambda: nn.BatchNorm1d(4),
+    "fixed": lambda: nn.BatchNorm1d(4, eps=0.3, affine=False),
+    "sync": lambda: nn.SyncBatchNorm(4),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "slopes": lambda: nn.PReLU(4),
+    "gated": Gated,
+    "residual": Residual,
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("4-6", "Affine(4 -> 6)"),
+        ("4-6 6-4", "Affine(4 -> 4)"),
+        ("4-6 6-4 4-6", "Affine(4 -> 6)"),
+        ("4-6 6-4 relu", "MLP(4 -> 4 -> 4, relu)"),
+        ("4-6 relu", "MLP(4 -> 6 -> 6, relu)"),
+        ("relu 4-6", "MLP(4 -> 4 -> 6, relu)"),
+        ("4-6 relu tanh", "Chain(4 -> 6 -> 6)"),
+        ("tanh relu 4-6", "Chain(4 -> 4 -> 4 -> 6)"),
+        ("4-6 relu 6-4 4-6", "MLP(4 -> 6 -> 6, relu)"),
+        ("4-6 tanh 6-4 tanh 4-6 tanh 6-4", "Chain(4 -> 6 -> 4 -> 6 -> 4)"),
+        ("linear slopes", "MLP(4 -> 8 -> 4, relu)"),
+        ("linear slopes linear slopes", "Chain(4 -> 8 -> 4 -> 8 -> 4)"),
+        ("linear slopes linear slopes 4-6", "Chain(4 -> 8 -> 4 -> 8 -> 6)"),
+        ("linear slopes linear slopes relu", "Chain(4 -> 8 -> 4 -> 8 -> 4 -> 4)"),
+        # A batch norm is folded into its neighbour.
+        ("linear norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm linear relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu linear norm", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear norm norm relu", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm norm linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear relu norm tanh linear", "Chain(4 -> 4 -> 4 -> 4)"),
+        ("norm linear norm relu norm linear norm tanh linear norm", "Chain(4 -> 4 -> 4 -> 4)"),
+        ("unbiased norm relu norm unbiased", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear fixed relu fixed linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("linear sync relu sync linear", "MLP(4 -> 4 -> 4, relu)"),
+        ("norm", "Affine(4 -> 4)"),
+        ("norm fixed", "Affine(4 -> 4)"),
+        ("norm gated", "GLU(4 -> 6 -> 4, silu)"),
+        ("gated norm", "GLU(4 -> 6 -> 4, silu)"),
+        ("gated norm linear", "GLU(4 -> 6 -> 4, silu)"),
+        ("gated norm relu", "Chain(4 -> 6 -> 4 -> 4)"),
+        ("residual norm residual", "Chain(4 -> 4 -> 4 -> 4)"),
+    ],
+)
+def test_parts_in_any_order(words, expected):
+    module = prepared(nn.Sequential(*(PARTS[word]() for word in words.split())))
+    before = copy.deepcopy(module.state_dict())
     net = from_torch(module)
-    assert repr(net) == "Chain(4 -> 6 -> 5 -> 7 -> 3)"
-    assert [type(layer) for layer in net.layers] == [mp.MLP] * 3
-    assert [layer.W2 is None for layer in net.layers] == [True, True, False]
+    assert repr(net) == expected
     assert_same(net, module)
+    net(points()).square().sum().backward()
+    got = [p.grad.clone() for p in module.parameters()]
+    module.zero_grad()
+    module(points()).square().sum().backward()
+    for gradient, p in zip(got, module.parameters(), strict=True):
+        torch.testing.assert_close(gradient, p.grad, rtol=1e-9, atol=1e-9 * float(p.grad.abs().max()))
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_modules_alone_and_one_that_comes_three_times():
+    linear, norm, relu = (prepared(part) for part in (nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()))
+    assert from_torch(linear).W is linear.weight
+    for module in (linear, norm, nn.Sequential(*[linear, relu] * 3)):
+        assert_same(from_torch(module), module)
 
 
 def test_the_parameters_are_those_of_the_module():
@@ -103,44 +448,6 @@ def test_the_parameters_are_those_of_the_module():
     with torch.no_grad():
         module[2].weight += 1.0
     assert_same(net, module)
-
-
-def test_slopes_for_each_unit_in_every_layer():
-    hidden = [nn.Linear(4, 6), nn.PReLU(6), nn.Linear(6, 5), nn.PReLU(5)]
-    for parts in (hidden, [*hidden, nn.Linear(5, 3)], hidden[:2], [*hidden, nn.ReLU()]):
-        module = prepared(nn.Sequential(*parts))
-        net = from_torch(module)
-        assert_same(net, module)
-        net(points()).sum().backward()
-        assert all(bool((p.grad != 0).any()) for p in module.parameters())
-
-
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [
-        ([nn.Linear(4, 6)], "Affine(4 -> 6)"),
-        ([nn.Linear(4, 6), nn.Linear(6, 3)], "Affine(4 -> 3)"),
-        ([nn.Linear(4, 6), nn.Linear(6, 5), nn.Linear(5, 3)], "Affine(4 -> 3)"),
-        ([nn.Linear(4, 6), nn.Linear(6, 5), nn.ReLU()], "MLP(4 -> 5 -> 5, relu)"),
-        ([nn.Linear(4, 6), nn.ReLU()], "MLP(4 -> 6 -> 6, relu)"),
-        ([nn.ReLU(), nn.Linear(4, 3)], "MLP(4 -> 4 -> 3, relu)"),
-        ([nn.Linear(4, 6), nn.ReLU(), nn.Tanh()], "Chain(4 -> 6 -> 6)"),
-        ([nn.Tanh(), nn.SELU(), nn.Linear(4, 3)], "Chain(4 -> 4 -> 4 -> 3)"),
-        ([nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 3)], "MLP(4 -> 6 -> 3, relu)"),
-        ([nn.Linear(4, 4), nn.ReLU()] * 3, "Chain(4 -> 4 -> 4 -> 4)"),  # the same two modules, three times
-    ],
-    ids=str,
-)
-def test_linears_and_activations_in_any_order(parts, expected):
-    module = prepared(nn.Sequential(*parts))
-    assert repr(from_torch(module)) == expected
-    assert_same(from_torch(module), module)
-
-
-def test_a_linear_alone():
-    module = prepared(nn.Linear(4, 3))
-    assert from_torch(module).W is module.weight
-    assert_same(from_torch(module), module)
 
 
 def test_nested_sequentials_and_parts_that_do_nothing():
@@ -231,66 +538,6 @@ def test_numbers_that_overflow_in_both_are_no_difference():
     assert torch.isfinite(module(points().float())).all()
     assert not torch.isfinite(module(100 * points().float())).all()
     assert from_torch(module).dim_out == 3
-
-
-# -- batch norm ------------------------------------------------------------------------------------
-
-PARTS = {
-    "linear": lambda: nn.Linear(4, 4),
-    "unbiased": lambda: nn.Linear(4, 4, bias=False),
-    "norm": lambda: nn.BatchNorm1d(4),
-    "fixed": lambda: nn.BatchNorm1d(4, eps=0.3, affine=False),
-    "sync": lambda: nn.SyncBatchNorm(4),
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "gated": Gated,
-    "residual": Residual,
-}
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("linear norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear relu norm linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("norm linear relu linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear relu linear norm", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear relu norm", "MLP(4 -> 4 -> 4, relu)"),
-        ("norm relu linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear norm norm relu", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear relu norm norm linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear relu norm tanh linear", "Chain(4 -> 4 -> 4 -> 4)"),
-        ("norm linear norm relu norm linear norm tanh linear norm", "Chain(4 -> 4 -> 4 -> 4)"),
-        ("unbiased norm relu norm unbiased", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear fixed relu fixed linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("linear sync relu sync linear", "MLP(4 -> 4 -> 4, relu)"),
-        ("norm", "Affine(4 -> 4)"),
-        ("norm fixed", "Affine(4 -> 4)"),
-        ("norm gated", "GLU(4 -> 6 -> 4, silu)"),
-        ("gated norm", "GLU(4 -> 6 -> 4, silu)"),
-        ("gated norm linear", "GLU(4 -> 6 -> 4, silu)"),
-        ("gated norm relu", "Chain(4 -> 6 -> 4 -> 4)"),
-        ("residual norm residual", "Chain(4 -> 4 -> 4 -> 4)"),
-    ],
-)
-def test_batch_norm_is_folded_into_its_neighbour(words, expected):
-    module = prepared(nn.Sequential(*(PARTS[word]() for word in words.split())))
-    before = copy.deepcopy(module.state_dict())
-    net = from_torch(module)
-    assert repr(net) == expected
-    assert_same(net, module)
-    net(points()).square().sum().backward()
-    got = [p.grad.clone() for p in module.parameters()]
-    module.zero_grad()
-    module(points()).square().sum().backward()
-    for found, p in zip(got, module.parameters(), strict=True):
-        torch.testing.assert_close(found, p.grad, rtol=1e-9, atol=1e-9 * float(p.grad.abs().max()))
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-
-
-def test_batch_norm_alone():
-    module = prepared(nn.BatchNorm1d(4))
-    assert_same(from_torch(module), module)
 
 
 # -- classes ---------------------------------------------------------------------------------------
@@ -476,6 +723,12 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
 
 @mistakes(
     [
+        ("bilinear", lambda: from_torch(nn.Bilinear(1, 1, 1)), TypeError, r"does not know Bilinear.*adapter\(Bilinear"),
+        ("subclass", refuse(LowRank(2, 2), nn.ReLU()), TypeError, r"LowRank is not known; .*register_adapter\(LowRank"),
+        ("activation", refuse(nn.Linear(2, 2), nn.Hardshrink()), TypeError, "know the activation Hardshrink; it knows"),
+        ("softplus", refuse(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), TypeError, "threshold"),
+        ("slopes", lambda: activation_from_torch(nn.PReLU(6)), TypeError, r"PReLU\(6\) is a different function for"),
+        ("array", lambda: from_torch([1.0]), TypeError, r"must be a torch\.nn\.Module"),
         ("nothing", refuse(), TypeError, "needs a Linear, which tells the number of inputs; got no modules"),
         ("no sizes", refuse(nn.ReLU(), nn.Tanh()), TypeError, "got ReLU, Tanh"),
         ("sizes", refuse(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)), TypeError,

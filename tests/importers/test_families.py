@@ -1,8 +1,10 @@
-"""Feedforward blocks of transformers: tiny models with random weights, each block against the model's own tensors."""
+"""Feedforward blocks of transformers and TransformerLens, in tiny models with random weights.
+
+Each block is compared with the model's own tensors, or with a module that computes the same as there.
+"""
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -15,12 +17,14 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.nn import functional
 
 import mlpoly as mp
 from mlpoly.importers import feedforward_blocks, find_blocks, from_torch
 from mlpoly.importers.advice import is_mixture
-from mlpoly.importers.from_module import convert
 from mlpoly.importers.torch import activation_from_torch, register_adapter
+from mlpoly.importers.torch_modules import convert
+from mlpoly.records import arrays_of
 
 D, H, LAYERS = 16, 24, 2
 
@@ -214,16 +218,11 @@ class Remote(nn.Module):
         return self.down_proj(self.dropout(self.act_fn(gate) * self.up_proj(x)))
 
 
-class Normed(Remote):
-    def __init__(self):
+class Extended(Remote):
+    def __init__(self, **more):
         super().__init__()
-        self.norm = nn.LayerNorm(H)
-
-
-class Scaled(Remote):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(D))
+        for name, part in more.items():
+            setattr(self, name, part)
 
 
 class Counting(Remote):
@@ -237,6 +236,11 @@ class Counting(Remote):
     def forward(self, x):
         self.runs += 1
         return self.factor * super().forward(x)
+
+
+class Conditioned(Remote):
+    def forward(self, x, condition):
+        return super().forward(x) + condition
 
 
 class LowRank(nn.Linear):
@@ -279,20 +283,15 @@ def test_structure_is_enough():
         (Counting(1.001), r"differs from the network's by 0\.10%"),
         (Counting(1.001).bfloat16(), r"differs from the network's by 0\.10%"),
         (Remote(linear=Wrapped), "gate_proj of Remote is a Wrapped, not a Linear.*merge_and_unload"),
-        (Normed(), "does not know Normed"),
-        (Scaled(), "does not know Scaled"),
+        (Extended(norm=nn.LayerNorm(H)), "does not know Extended"),
+        (Extended(scale=nn.Parameter(torch.ones(D))), "does not know Extended"),
+        (Extended(down_proj=nn.Linear(2 * H, D)), f"{H} hidden units, of which it reads {2 * H}"),
+        (Conditioned(), r"a test input gave an error \(.*condition"),
     ],
     ids=lambda v: v if isinstance(v, str) else type(v).__name__,
 )
 def test_other_functions_of_the_same_parts_are_refused(module, message):
     with pytest.raises(TypeError, match=message):
-        from_torch(module)
-
-
-def test_parts_of_other_shapes_are_refused():
-    module = Remote()
-    module.down_proj = nn.Linear(2 * H, D)
-    with pytest.raises(TypeError, match=f"{H} hidden units, of which it reads {2 * H}"):
         from_torch(module)
 
 
@@ -304,35 +303,16 @@ def test_bad_weights_are_named():
         from_torch(module)
 
 
-def test_a_module_that_needs_more_inputs_is_refused():
-    class Conditioned(Remote):
-        def forward(self, x, condition):
-            return super().forward(x) + condition
-
-    with pytest.raises(TypeError, match=r"a test input gave an error \(.*condition"):
-        from_torch(Conditioned())
-
-
 def test_the_test_input_leaves_no_trace():
-    module = Remote()
-    calls = []
+    module, calls = Counting(), []
     for part in module.modules():
         part.register_forward_hook(lambda *_: calls.append(1))
     before = torch.get_rng_state()
     assert repr(from_torch(module)) == GLU % "silu"  # dropout would differ in training mode
-    assert not calls
-    assert torch.equal(torch.get_rng_state(), before)
+    assert not calls and module.runs == 0 and torch.equal(torch.get_rng_state(), before)
     assert all(part.training for part in module.modules())
     module(torch.ones(D))
-    assert calls
-
-
-def test_the_test_input_leaves_buffers_as_they_were():
-    module = Counting()
-    assert repr(from_torch(module)) == GLU % "silu"
-    assert module.runs == 0
-    module(torch.ones(D))
-    assert module.runs == 1
+    assert calls and module.runs == 1
 
 
 def test_meta_device_has_nothing_to_check():
@@ -375,7 +355,7 @@ def test_weights_are_shared_and_gradients_reach_them(family):
     parameters = list(block.module.mlp.parameters() if hasattr(block.module, "mlp") else block.module.parameters())
     memory = {p.untyped_storage().data_ptr() for p in parameters}
     for record_ in (net, block.net()):
-        weights = [w for w in vars(record_).values() if isinstance(w, torch.Tensor)]
+        weights = list(arrays_of(record_).values())
         assert {w.untyped_storage().data_ptr() for w in weights} <= memory
         assert all(w.requires_grad for w in weights) is (record_ is net)
     net(torch.ones(D)).sum().backward()
@@ -387,9 +367,8 @@ def test_sixteen_bit_models(dtype):
     for case in (c for c in CASES if c.family in ("GPT2", "Llama", "Falcon", "Bloom", "T5", "Bert")):
         block = find_blocks(case.build().to(dtype))[0]
         own, net = convert(block.module, part=True), block.net()
-        weights = [w for w in vars(own).values() if isinstance(w, torch.Tensor)]
-        assert {w.dtype for w in weights} == {dtype}
-        assert {w.dtype for w in vars(net).values() if isinstance(w, torch.Tensor)} == {torch.float32}
+        assert {w.dtype for w in arrays_of(own).values()} == {dtype}
+        assert {w.dtype for w in arrays_of(net).values()} == {torch.float32}
         assert torch.equal(net(torch.ones(D)), own(torch.ones(D)))
         assert mp.fit(net, mp.Gaussian.standard(D), degree=2).series.plain.dtype == torch.float32
     assert block.net(torch.float64)(torch.ones(D, dtype=torch.float64)).dtype == torch.float64
@@ -448,22 +427,16 @@ def test_subclass_of_an_activation():
 # -- whole models ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("model.layers.*.mlp", [0, 1]),
-        ("layers.*.mlp", [0, 1]),
-        ("*.mlp", [0, 1]),
-        ("layers.1.mlp", [1]),
-        ("layers.[1-9].mlp", [1]),
-        ("1.mlp", [1]),
-        ("mlp", [0, 1]),
-        ("*", [0, 1]),
-    ],
-)
-def test_patterns(llama, pattern, expected):
+PATTERNS = {
+    **dict.fromkeys(["model.layers.*.mlp", "layers.*.mlp", "*.mlp", "mlp", "*"], (0, 1)),
+    **dict.fromkeys(["layers.1.mlp", "layers.[1-9].mlp", "1.mlp"], (1,)),
+}
+
+
+def test_patterns(llama):
     model = nn.ModuleDict({"model": llama})
-    assert [b.name for b in find_blocks(model, pattern)] == [f"model.layers.{i}.mlp" for i in expected]
+    for pattern, expected in PATTERNS.items():
+        assert [b.name for b in find_blocks(model, pattern)] == [f"model.layers.{i}.mlp" for i in expected]
 
 
 def test_pattern_errors(llama):
@@ -482,11 +455,8 @@ def test_blocks_print_and_compare(llama):
     assert repr(block) == "Block('layers.0.mlp', LlamaMLP)"
     assert block == find_blocks(llama)[0]
     assert len({*find_blocks(llama), *find_blocks(llama)}) == 2
-
-
-def test_a_shared_block_comes_once():
-    block = Remote()
-    assert [b.name for b in find_blocks(nn.Sequential(block, nn.LayerNorm(D), block))] == ["0"]
+    shared = Remote()
+    assert [b.name for b in find_blocks(nn.Sequential(shared, nn.LayerNorm(D), shared))] == ["0"]
 
 
 def test_sequential_blocks_and_their_insides():
@@ -566,31 +536,26 @@ def as_mlp(activation):
     return lambda m: mp.MLP(m.a.weight, m.a.bias, m.b.weight, m.b.bias, activation)
 
 
-@pytest.mark.parametrize("part", [False, True])
-def test_a_wrong_adapter_is_refused(adapters, part):
-    model, ends = nn.ModuleList([Squared(part)]), {"entry": "a", "exit": "b"} if part else {}
-    register_adapter(Squared, as_mlp("gelu"), **ends)
-    with pytest.raises(TypeError, match=r"adapter for Squared is not what the module computes: .* differs .*%"):
-        find_blocks(model)[0].net()
-    register_adapter(Squared, as_mlp("relu2"), **ends)
-    assert find_blocks(model)[0].net().activation.name == "relu2"
+class Rows(Squared):
+    def forward(self, x):
+        assert x.ndim == 2
+        return self.block(x)
 
 
-def test_a_wrong_adapter_for_rows_is_refused(adapters):
-    class Rows(Squared):
-        def forward(self, x):
-            assert x.ndim == 2
-            return self.block(x)
-
-    register_adapter(Rows, as_mlp("gelu"))
-    with pytest.raises(TypeError, match=r"adapter for Rows is not what the module computes: .* differs"):
-        from_torch(Rows(False))
-    register_adapter(Rows, as_mlp("relu2"))
-    assert from_torch(Rows(False)).activation.name == "relu2"
+@pytest.mark.parametrize("module", [Squared(False), Squared(True), Rows(False)], ids=["block", "part", "rows"])
+def test_a_wrong_adapter_is_refused(adapters, module):
+    """The squared ReLU taken for a GELU."""
+    ends = {"entry": "a", "exit": "b"} if module.part else {}
+    take = from_torch if isinstance(module, Rows) else lambda m: find_blocks(nn.ModuleList([m]))[0].net()
+    register_adapter(type(module), as_mlp("gelu"), **ends)
+    with pytest.raises(TypeError, match=r"adapter for \w+ is not what the module computes: .* differs .*%"):
+        take(module)
+    register_adapter(type(module), as_mlp("relu2"), **ends)
+    assert take(module).activation.name == "relu2"
 
 
 @pytest.mark.parametrize("part", [False, True])
-def test_an_adapter_that_cannot_be_checked_says_so(adapters, part):
+def test_an_adapter_that_cannot_be_checked_warns(adapters, part):
     register_adapter(Squared, as_mlp("relu2"), **({"entry": "a", "exit": "b"} if part else {}))
     with pytest.warns(UserWarning, match="adapter for Squared is not compared with the module, which does not run"):
         find_blocks(nn.ModuleList([Squared(part, more=True)]))[0].net()
@@ -649,16 +614,7 @@ def test_polynomial_in_place_of_a_block(llama, dtype):
     hidden = record(llama, blocks[1:], TOKENS)["layers.1.mlp"][0][0]
     assert hidden.dtype == dtype
     assert torch.isfinite(hidden).all()
-    model = copy.deepcopy(llama)
-    with torch.no_grad():
-        model.layers[0].mlp.inner_series_plain.zero_()
-        assert not torch.equal(model(**TOKENS).last_hidden_state, llama(**TOKENS).last_hidden_state)
-
-
-@pytest.mark.process
-def test_no_import_of_transformers():
-    code = "import sys, mlpoly.importers.blocks; sys.exit('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert not torch.equal(hidden, seen["layers.1.mlp"][0][0].to(dtype))
 
 
 FIRST = """
@@ -677,10 +633,111 @@ class Block(torch.nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
+assert "transformers" not in sys.modules
 """
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["transformers", "sequential"])
+@pytest.mark.parametrize("module", ["families", "torch_modules"])
 def test_blocks_are_found_whichever_module_was_imported_first(module):
     subprocess.run([sys.executable, "-c", FIRST, f"mlpoly.importers.{module}"], check=True)
+
+
+# -- TransformerLens ------------------------------------------------------------------------------
+
+
+def gelu_new(x):
+    """As TransformerLens defines it."""
+    return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def normal(*shape):
+    return nn.Parameter(torch.randn(*shape, dtype=torch.float64))
+
+
+class PlainBlock(nn.Module):
+    def __init__(self, act_fn=gelu_new):
+        super().__init__()
+        self.W_in, self.b_in, self.W_out, self.b_out = normal(D, H), normal(H), normal(H, D), normal(D)
+        self.act_fn, self.hook_pre, self.hook_post = act_fn, nn.Identity(), nn.Identity()
+
+    def forward(self, x):
+        pre = self.hook_pre(x @ self.W_in + self.b_in)
+        return self.hook_post(self.act_fn(pre)) @ self.W_out + self.b_out
+
+
+class GatedBlock(PlainBlock):
+    """The bias b_in is added to the product."""
+
+    inside = False
+
+    def __init__(self, act_fn=functional.silu):
+        super().__init__(act_fn)
+        self.W_gate = normal(D, H)
+
+    def forward(self, x):
+        gate, up = self.act_fn(x @ self.W_gate), x @ self.W_in
+        return (gate * (up + self.b_in) if self.inside else gate * up + self.b_in) @ self.W_out + self.b_out
+
+
+class BiasInside(GatedBlock):
+    inside = True
+
+
+@pytest.mark.parametrize(
+    ("make", "shown"),
+    [
+        (PlainBlock, MLP % "gelu_tanh"),
+        (lambda: PlainBlock(functional.relu), MLP % "relu"),
+        (lambda: PlainBlock(nn.GELU()), MLP % "gelu"),
+        (GatedBlock, GLU % "silu"),
+        (BiasInside, GLU % "silu"),
+    ],
+)
+def test_blocks_of_transformer_lens(make, shown):
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(30, D, dtype=torch.float64)
+    net = from_torch(module)
+    assert repr(net) == shown
+    torch.testing.assert_close(net(x), module(x), rtol=1e-12, atol=1e-10)
+    model = nn.ModuleDict({"blocks": nn.ModuleList([nn.ModuleDict({"mlp": m}) for m in (make(), module)])})
+    blocks = find_blocks(model)
+    assert [b.name for b in blocks] == ["blocks.0.mlp", "blocks.1.mlp"]
+    assert blocks[1].entry is blocks[1].exit is module
+    assert torch.equal(blocks[1].net()(x), net(x))
+    net(x).square().sum().backward()
+    gradients = [p.grad.clone() for p in module.parameters()]
+    module.zero_grad()
+    module(x).square().sum().backward()
+    for grad, p in zip(gradients, module.parameters(), strict=True):
+        torch.testing.assert_close(grad, p.grad, rtol=1e-9, atol=1e-9)
+
+
+class Doubled(PlainBlock):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class NormedBlock(PlainBlock):
+    def __init__(self):
+        super().__init__()
+        self.ln = nn.LayerNorm(H)
+
+
+def test_names_of_parameters_are_not_enough():
+    with pytest.raises(TypeError, match=r"named as in TransformerLens, but is not the block .*register_adapter"):
+        from_torch(Doubled())
+    with pytest.raises(TypeError, match="does not know NormedBlock"):
+        from_torch(NormedBlock())
+    with pytest.raises(TypeError, match="does not know the activation solu"):
+
+        def solu(x):
+            return x * x.softmax(-1)
+
+        from_torch(PlainBlock(solu))
+
+    def gelu_fast(x):  # not what it is called
+        return x.relu()
+
+    with pytest.raises(TypeError, match="but is not the block"):
+        from_torch(PlainBlock(gelu_fast))

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectorMixin
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
-from mlpoly.extras import explain_missing
 from mlpoly.networks import Affine, Chain, Network
 from mlpoly.networks.assemble import Scaling, assemble
 from mlpoly.networks.from_layers import from_layers
 from mlpoly.records import replace
-
-with explain_missing("from_sklearn", "scikit-learn"):
-    from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-    from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
-    from sklearn.exceptions import NotFittedError
-    from sklearn.feature_selection import SelectorMixin
-    from sklearn.impute import SimpleImputer
-    from sklearn.model_selection._search import BaseSearchCV
-    from sklearn.neural_network import MLPClassifier, MLPRegressor
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
-    from sklearn.utils.validation import check_is_fitted
 
 _ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}
 
@@ -34,7 +31,57 @@ Map = Scaling | Affine  # what a step of a pipeline does to rows
 
 
 def from_sklearn(estimator: Any) -> Network:
-    """See `mlpoly.from_sklearn`."""
+    """Return a fitted multilayer perceptron of scikit-learn as a network in NumPy's float64.
+
+    Parameters
+    ----------
+    estimator : MLPRegressor, MLPClassifier, Pipeline, search or TransformedTargetRegressor
+        A Pipeline ends with one of the others. Its earlier steps must be affine: StandardScaler, MinMaxScaler,
+        MaxAbsScaler, RobustScaler, PCA (also with ``whiten=True``), TruncatedSVD, feature selection, "passthrough",
+        and a ColumnTransformer or Pipeline of such steps. They are folded into the first weights, so the network takes
+        rows in the original units. A SimpleImputer changes nothing where nothing is missing; one that takes a number
+        such as 0 for missing is refused.
+
+        Of an estimator that was fitted on a data frame, the network keeps the names of the columns, `net.names`:
+        inputs and data with the same columns in another order are refused.
+
+        Of a search (GridSearchCV) it is the best estimator. The scaler of a TransformedTargetRegressor is folded into
+        the last weights.
+
+    Returns
+    -------
+    Affine, MLP or Chain
+        Its outputs (n, o) are those of ``predict`` for a regressor; for ``loss="poisson"`` their logarithms, with a
+        warning. For a classifier they are logits: ``predict_proba`` is their softmax, and for two classes, with one
+        output, or for several labels their sigmoid, the probability of ``classes_[1]`` or of each label.
+
+    Raises
+    ------
+    TypeError
+        For a step that is not affine, and for other estimators; the message says which, and what can be done.
+    ValueError
+        For an estimator that is not fitted.
+
+    Notes
+    -----
+    Folding is exact up to rounding. In original units the bias of a hidden unit holds the means of the inputs, so that
+    inputs far from zero compared to their standard deviation lose as many digits as that ratio has.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=8, max_iter=5000))
+    >>> model = model.fit(x, x[:, 0] * x[:, 1])
+    >>> net = mp.from_sklearn(model)
+    >>> net
+    MLP(3 -> 8 -> 1, relu)
+    >>> bool(np.allclose(net(x)[:, 0], model.predict(x)))
+    True
+    """
     names = getattr(estimator, "feature_names_in_", None)  # of data frames
     return _named(_network(estimator), None if names is None else tuple(names))
 
@@ -50,12 +97,18 @@ def _network(estimator: Any) -> Network:
     if isinstance(estimator, BaseSearchCV):
         estimator = getattr(_fitted(estimator), "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
-        maps = _pipeline_maps(estimator.steps[:-1], "pipeline", "pipeline")
-        return _preceded(_network(estimator.steps[-1][1]), maps)
+        maps: list[Map] = []
+        for i, (name, step) in enumerate(estimator.steps[:-1], 1):
+            remedy = (
+                f"mlpoly.from_sklearn(pipeline[{i}:]) takes what comes after it, whose inputs are "
+                f"pipeline[:{i}].transform(x)"
+            )
+            maps += _maps_of(step, f"step {name!r} of the pipeline", remedy)
+        return assemble([*maps, _network(estimator.steps[-1][1])])
     if isinstance(estimator, TransformedTargetRegressor):
         net = _network(_fitted(estimator).regressor_)
-        maps = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
-        return assemble([net, *maps])
+        inverses = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
+        return assemble([net, *inverses])
     if not isinstance(estimator, (MLPRegressor, MLPClassifier)):
         raise TypeError(
             f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
@@ -67,7 +120,7 @@ def _network(estimator: Any) -> Network:
         warnings.warn(
             f"from_sklearn leaves out the exponential at the end of {type(estimator).__name__}(loss='poisson'): the "
             f"network's outputs are the logarithms of the predictions.",
-            stacklevel=4,
+            stacklevel=3,
         )
     wide = [(np.asarray(W, np.float64), np.asarray(b, np.float64)) for W, b in layers]
     return from_layers(wide, _ACTIVATIONS[estimator.activation], layout="in_out")
@@ -81,37 +134,14 @@ def _fitted(estimator: Any) -> Any:
     return estimator
 
 
-def _preceded(net: Network, maps: Sequence[Map]) -> Network:
-    """The network with affine maps before it, all folded into its first weights."""
-    return assemble([*maps, net])
-
-
 def _inverse(step: Map) -> Scaling:
     if isinstance(step, Affine):
         raise TypeError("the transformer of the target mixes targets; from_sklearn takes only scalers of the target.")
     return _scaling(1 / step.scale, -step.shift / step.scale)
 
 
-def _pipeline_maps(steps: Sequence[tuple[str, Any]], whole: str, code: str) -> list[Map]:
-    """The affine maps of the steps of a pipeline."""
-    maps: list[Map] = []
-    for i, (name, step) in enumerate(steps):
-        remedy = (
-            f"mlpoly.from_sklearn({code}[{i + 1}:]) takes what comes after it, whose inputs are "
-            f"{code}[:{i + 1}].transform(x)"
-        )
-        maps += _maps_of(step, f"step {name!r} of the {whole}", remedy)
-    return maps
-
-
 def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> list[Map]:
-    """The affine maps that a fitted transformer applies to rows.
-
-    Raises
-    ------
-    TypeError
-        If it does something else.
-    """
+    """The affine maps that a fitted transformer applies to rows; a TypeError with `remedy` for any other map."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return []
     _fitted(step)

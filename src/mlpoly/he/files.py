@@ -1,10 +1,12 @@
-"""Circuits as files: a safetensors file with a JSON header, checked in full when it is read."""
+"""Circuits and ciphertexts as files: safetensors with a JSON header; a circuit is checked in full when it is read."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,11 @@ import numpy as np
 from mlpoly._version import __version__
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
-from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
-from mlpoly.he.square_tree import Vector
+from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
 from mlpoly.records import arrays_of
 
 _FORMAT = "mlpoly-circuit"
+CIPHERTEXT = "mlpoly-ciphertext"
 _LARGEST_DEGREE = 1024  # in a file; the time and memory of a bound grow with the square
 
 
@@ -30,7 +32,9 @@ def save_circuit(circuit: Circuit, path: str | PathLike[str]) -> None:
         {
             "forms": listed(layer.forms),
             "gates": listed(layer.gates),
-            **{"degree": layer.degree, "radius": layer.radius, "name": layer.name},
+            "degree": layer.degree,
+            "radius": layer.radius,
+            "name": layer.name,
         }
         for layer in circuit.layers
     ]
@@ -127,3 +131,40 @@ def _check(circuit: Circuit) -> None:
         ones = sum(float(term.matrix[-1, -1]) for term in terms if not term.gated)
         if last is not None and (ones != last or np.count_nonzero(bottom) != last):
             raise ValueError(f"the last entry of a vector of layer {place} is not {last:.0f}")
+
+
+@dataclass(frozen=True)
+class EncryptedRows:
+    """Rows of inputs or outputs in one ciphertext.
+
+    Attributes
+    ----------
+    ciphertext : tenseal.sealapi.Ciphertext
+    rows : int
+        Number of rows.
+    key : str
+        Fingerprint of the public key that encrypted them.
+    """
+
+    ciphertext: Any = field(repr=False)
+    rows: int
+    key: str
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a safetensors file, to be sent to the server or back; `EncryptedSession.load` reads it."""
+        header = {"format": CIPHERTEXT, "version": __version__, "rows": self.rows, "key": self.key}
+        write_tensors(path, {"ciphertext": to_bytes(self.ciphertext)}, header)
+
+
+def to_bytes(value: Any) -> np.ndarray:
+    """An object of SEAL, which only knows files, as bytes."""
+    with TemporaryDirectory() as folder:
+        value.save(f"{folder}/object")
+        return np.fromfile(f"{folder}/object", dtype=np.uint8)
+
+
+def from_bytes(empty: Any, context: Any, stored: np.ndarray) -> None:
+    """Fill an object of SEAL, which checks that the bytes are one of its kind in this context."""
+    with TemporaryDirectory() as folder:
+        stored.tofile(f"{folder}/object")
+        empty.load(context, f"{folder}/object")

@@ -1,8 +1,8 @@
-"""The feedforward blocks of Hugging Face transformers, recognised by their parts; transformers is not imported.
+"""Feedforward blocks of Hugging Face transformers and of TransformerLens, recognised by the names of their parts.
 
-One row of `FAMILIES` per naming of the parts. Most families have a naming in common, and a class from outside the
-library that uses one of them is accepted as well. Names alone do not say what the module does with its parts: if the
-module is the block, `probe` checks that.
+One row of `FAMILIES` per naming of the parts in transformers, which is not imported. Most families have a naming in
+common, and a class from outside the library that uses one of them is accepted as well. Names alone do not show what the
+module does with its parts: if the module is the block, `probe` checks that.
 """
 
 from __future__ import annotations
@@ -12,37 +12,26 @@ from typing import Any
 
 from torch import nn
 
+from mlpoly.activations import Activation, get
+from mlpoly.errors import UnknownActivationError
 from mlpoly.importers.adapters import Adapter
 from mlpoly.importers.advice import has_attention
-from mlpoly.importers.parts import is_softmax
-from mlpoly.importers.probe import check_computes
+from mlpoly.importers.parts import in_one_dtype, is_softmax, linear_weights
+from mlpoly.importers.probe import check_computes, first_computed
 from mlpoly.importers.torch_activations import activation_from_torch
-from mlpoly.importers.weights import in_one_dtype, linear_weights
 from mlpoly.networks import GLU, MLP, Layer
 
+_REMEDY = "Write an adapter for it, see mlpoly.importers.torch.register_adapter."
 _ACTIVATIONS = ("act_fn", "act", "activation_fn", "activation", "intermediate_act_fn", "gelu_impl")
 
 
 @dataclass(frozen=True)
 class BlockFamily:
-    """Names of the parts of a block in some architectures.
+    """Names of the parts of a block in some architectures, `name`.
 
-    Attributes
-    ----------
-    name : str
-        Architectures that use these names.
-    first : tuple of str
-        Name of the first Linear; two names for a gated unit, the gate before the other factor.
-    last : str
-        Name of the Linear that reads out the hidden units.
-    activations : tuple of str
-        Possible names of the activation.
-    fused : bool
-        Whether the one Linear of `first` holds the gate and the other factor, in this order.
-    residual : bool
-        Whether the module adds a second tensor that it takes, so that the block ends with its `last` part.
-    layer : bool
-        Whether the parts belong to a transformer layer, beside its attention, and not to a module of their own.
+    A gated unit has two `first` Linears, the gate before the other factor, or one that holds both in this order if
+    `fused`. With `residual` the module adds a second tensor that it takes, so that the block ends with its `last` part.
+    The parts of a `layer` belong to a transformer layer, beside its attention, and not to a module of their own.
     """
 
     name: str
@@ -60,8 +49,8 @@ class BlockFamily:
 
     def activation(self, module: nn.Module) -> Any:
         """The activation of a module, or None."""
-        found = (_part(module, path) for path in self.activations)
-        return next((part for part in found if callable(part)), None)
+        parts = (_part(module, path) for path in self.activations)
+        return next((part for part in parts if callable(part)), None)
 
     def matches(self, module: nn.Module) -> bool:
         """Whether a module has these parts, and no others that would change its result."""
@@ -97,15 +86,12 @@ class BlockFamily:
         return f"has parts named as in {self.name}, but is not the block that they form there"
 
 
-_REMEDY = "Write an adapter for it, see mlpoly.importers.torch.register_adapter."
-
-
 def _part(module: nn.Module, path: str) -> Any:
     """The submodule at a dotted path, or None."""
-    found: Any = module
+    part: Any = module
     for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
+        part = getattr(part, name, None)
+    return part
 
 
 def _is_linear_part(part: Any) -> bool:
@@ -129,19 +115,59 @@ FAMILIES = (
     BlockFamily("OPT, BART, Whisper layers", ("fc1",), "fc2", layer=True),
     BlockFamily("torch.nn.Transformer layers", ("linear1",), "linear2", layer=True),
     BlockFamily("ALBERT layers", ("ffn",), "ffn_output", layer=True),
-    BlockFamily(
-        "BERT, RoBERTa, ELECTRA layers",
-        ("intermediate.dense",),
-        "output.dense",
-        activations=("intermediate.intermediate_act_fn",),
-        layer=True,
-    ),
-)
+    BlockFamily("BERT, RoBERTa, ELECTRA layers", ("intermediate.dense",), "output.dense",
+                ("intermediate.intermediate_act_fn",), layer=True),
+)  # fmt: skip
+
+
+_LENS = {"W_in", "b_in", "W_gate", "b_gate", "W_out", "b_out"}
+
+
+def from_transformer_lens(module: Any) -> Layer:
+    """Convert a block of TransformerLens: parameters (inputs, outputs) of the block itself, and the function act_fn."""
+    keys = [key for key in ("gate", "in", "out") if getattr(module, f"W_{key}", None) is not None]
+    weights = in_one_dtype([(getattr(module, f"W_{key}").T, getattr(module, f"b_{key}", None)) for key in keys])
+    activation = _activation(module.act_fn)
+    if len(weights) == 2:
+        candidates: list[Layer] = [MLP(*weights[0], *weights[1], activation)]
+    else:
+        gate, (W1, b1), (W2, b2) = weights
+        # TransformerLens adds b_in to the product of gate and W_in x, where W_out carries it to the outputs.
+        moved = None if b1 is None else W2 @ b1
+        shift = b2 if moved is None else moved if b2 is None else moved + b2
+        candidates = [GLU(*gate, W1, None, W2, shift, activation), GLU(*gate, W1, b1, W2, b2, activation)]
+    unlike = f"{type(module).__name__} has parameters named as in TransformerLens, but is not the block they form there"
+    net = first_computed(module, candidates, unlike, _REMEDY)
+    assert isinstance(net, Layer)
+    return net
+
+
+def _activation(function: Any) -> Activation:
+    """The activation of a block; a function of TransformerLens, such as gelu_new, is known by its name.
+
+    Test inputs show whether it is the one of that name.
+    """
+    try:
+        return activation_from_torch(function)
+    except TypeError:
+        try:
+            return get(getattr(function, "__name__", ""))
+        except UnknownActivationError:
+            pass
+        raise
+
+
+def _is_lens_block(module: nn.Module) -> bool:
+    own = {name: p for name, p in module._parameters.items() if p is not None}
+    matrices = [p for name, p in own.items() if name.startswith("W_")]
+    inside = any(True for child in module.children() for _ in child.parameters())
+    named = {"W_in", "W_out"} <= set(own) <= _LENS
+    return named and not inside and all(p.ndim == 2 for p in matrices) and callable(getattr(module, "act_fn", None))
 
 
 def _adapter(family: BlockFamily) -> Adapter:
     ends = (family.first[0], family.last) if family.layer or family.residual else ("", "")
-    return Adapter(family.matches, family.convert, *ends, label=family.name)
+    return Adapter(family.matches, family.convert, *ends)
 
 
-ADAPTERS = tuple(map(_adapter, FAMILIES))
+ADAPTERS = (Adapter(_is_lens_block, from_transformer_lens), *(_adapter(family) for family in FAMILIES))

@@ -1,0 +1,113 @@
+"""ONNX: chains of affine maps and activations, gated units and residual connections as networks."""
+
+from __future__ import annotations
+
+import warnings
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import inliner
+
+from mlpoly.errors import FileFormatError
+from mlpoly.importers.onnx_graph import FinalSoftmax, Graph
+from mlpoly.importers.onnx_nodes import FLOATS, shortened
+from mlpoly.networks import Network
+
+
+def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Network:
+    r'''Return the network of an ONNX model, in NumPy and in the dtype of its weights.
+
+    Nothing of the file is run.
+
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+        A chain from one input: Gemm, MatMul, sums and products with constants, BatchNormalization, and activations, as
+        one node or as the many that exporters write (a GELU by its Erf, a SiLU as a product). Products of two branches
+        become a `GLU`, sums of a value and a branch that starts at it a `Residual`. What makes rows of the input
+        (Flatten, Reshape) is passed over. A Softmax or LogSoftmax at the end is left out with a warning, and the
+        outputs are the logits.
+    output : str, optional
+        Name of the value that the network computes, also one inside the graph. By default the graph's only output of
+        floating-point numbers.
+
+    Returns
+    -------
+    MLP, GLU, Affine, Chain or Residual
+
+    Raises
+    ------
+    TypeError
+        For a graph that is no such chain; the message names the node and says what can be done.
+    FileFormatError
+        If the file is not a valid ONNX model.
+    FileNotFoundError
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> import onnx.parser
+    >>> text = """
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     agraph (double[N, 2] x) => (double[N, 1] y)
+    ...     <double[2, 2] W = {1.0, 0.0, 0.0, 1.0}, double[2, 1] V = {1.0, 2.0}> {
+    ...         h = MatMul (x, W)
+    ...         a = Relu (h)
+    ...         y = MatMul (a, V)
+    ...     }"""
+    >>> net = mp.from_onnx(onnx.parser.parse_model(text))  # or mp.from_onnx("model.onnx")
+    >>> net
+    MLP(2 -> 2 -> 1, relu)
+    >>> net(np.array([[1.0, 3.0]])).tolist()
+    [[7.0]]
+    '''
+    proto = _loaded(model)
+    graph = Graph(proto, _chosen_output(proto, output))
+    path = graph.path()
+    softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
+    net = graph.network(path if softmax is None else path[:-1])
+    if softmax is not None:
+        warnings.warn(
+            f"from_onnx leaves out the {softmax.where} at the end: the network's outputs are the logits that enter it.",
+            stacklevel=2,
+        )
+    return net
+
+
+def _loaded(model: Any) -> Any:
+    """The model with its functions inlined."""
+    name = "the model"
+    if isinstance(model, (str, PathLike)):
+        name = str(Path(model))
+        if not Path(model).is_file():
+            raise FileNotFoundError(f"no ONNX file {name}.")
+        try:
+            model = onnx.load(str(model))
+        except Exception as error:  # protobuf, missing or outlying files of weights, unknown formats
+            raise FileFormatError(f"{name} is not a readable ONNX file ({shortened(error)}).") from error
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(f"model must be the path of an ONNX file or an onnx.ModelProto, got {type(model).__name__}.")
+    if not model.graph.node:
+        raise FileFormatError(f"{name} is not a valid ONNX model: it has no nodes; export it again.")
+    return inliner.inline_local_functions(model) if model.functions else model
+
+
+def _chosen_output(model: Any, output: str | None) -> str:
+    """Name of the value that the network computes."""
+    graph = model.graph
+    if output is not None:
+        values = [name for node in graph.node for name in node.output]
+        if output not in values:
+            shown = ", ".join(values[-12:])
+            raise ValueError(f"output={output!r} is not a value of the graph; its last values are {shown}.")
+        return output
+    floating = [o.name for o in graph.output if o.type.tensor_type.elem_type in FLOATS]
+    if len(floating) != 1:
+        names = ", ".join(o.name for o in graph.output)
+        raise TypeError(
+            f"the graph has {len(floating)} outputs of floating-point numbers (all: {names}), but a network has one; "
+            f"name it: mlpoly.from_onnx(model, output=...), which may also be a value inside the graph."
+        )
+    return floating[0]

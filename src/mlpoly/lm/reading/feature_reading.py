@@ -1,0 +1,213 @@
+"""A feature as it is seen on text, in words and in a table, with the scores that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlpoly.charts.chart import Part, Ranking
+from mlpoly.lm.model.tracing import NO_PATH
+from mlpoly.lm.reading.causality import CausalScore
+from mlpoly.lm.reading.readability import ReadabilityScore
+from mlpoly.plottable import Plottable
+from mlpoly.tables import TableList
+
+EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
+_SHADES = " ▁▂▃▄▅▆▇█"
+_MORE_SCORES = {  # causal scores that follow, as they are shown
+    "the logits, where what it writes is taken out of the output": "direct",
+    "the block's output": "block",
+    "its part even in the value": "square",
+    "by the whole polynomial": "polynomial_block",
+}
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """A token and its score."""
+
+    id: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Context:
+    """A piece of text around a token at which a feature is large."""
+
+    tokens: tuple[str, ...]
+    values: tuple[float, ...]  # of the feature at each of them
+    peak: int  # place of the token in `tokens`
+
+    @property
+    def value(self) -> float:
+        """The value at the peak."""
+        return self.values[self.peak]
+
+    def __str__(self) -> str:
+        marked = [f"«{t}»" if i == self.peak else t for i, t in enumerate(self.tokens)]
+        return "".join(marked).replace("\n", "⏎")
+
+
+@dataclass(frozen=True)
+class FeatureReading:
+    """One feature of a block, seen on text.
+
+    Its value is in standard deviations under the moments. A feature that enters as a square writes the same on both
+    sides, but reads something else on each.
+    """
+
+    block: str
+    kind: str
+    name: str
+    rank: int  # 0 for the first of its set
+    squared: bool  # whether it enters as its square
+    strength: float  # standard deviation of what it writes, under the moments
+    explained: float  # fraction of the variance of the block's output on the text that it explains by itself
+    active: float  # fraction of tokens at which it is more than two standard deviations from its mean
+    histogram: tuple[float, ...]  # fractions of the tokens, in equal bins from -8 to 8; the ends hold what is beyond
+    positive: tuple[Context, ...]  # contexts with the largest values, at most one from a sequence
+    negative: tuple[Context, ...]  # and with the smallest
+    # Tokens of the text whose logits it raises most where its amount rises, and lowers most. Empty where there is no
+    # direct path to the logits: BERT's head transforms the residual stream.
+    raises: tuple[TokenScore, ...]
+    lowers: tuple[TokenScore, ...]
+    causal: CausalScore | None = None  # see `check_features`
+    readability: ReadabilityScore | None = None  # see `readability`
+
+    def row(self) -> dict[str, Any]:
+        """The feature in a line, for a table."""
+        peaks = {
+            side: " ".join(dict.fromkeys(repr(c.tokens[c.peak]) for c in getattr(self, side)[:6]))
+            for side in ("positive", "negative")
+        }
+        logits = {side: " ".join(repr(t.text) for t in getattr(self, side)[:4]) for side in ("raises", "lowers")}
+        about = {"rank": self.rank, "name": self.name, "explained": self.explained}
+        return about | {f"{side} at": tokens for side, tokens in peaks.items()} | logits
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+class FeatureReadings(Plottable, TableList):
+    """A list of `FeatureReading`, which prints as a table."""
+
+    def chart(self) -> Ranking:  # type: ignore[override]
+        """Bars of the fractions of the block's variance that the features explain, named by where they are largest."""
+        parts = []
+        for found in self:
+            row = found.row()
+            parts.append(Part(f"{found.name}: {row['positive at'][:40]}", found.explained, row["raises"]))
+        title = f"Features of {self[0].block}" if self else "Features"
+        return Ranking(parts, title, title, "fraction of the block's variance", "raises")
+
+
+def describe(feature: FeatureReading) -> str:
+    """A feature on one screen: what it explains, where it is large, and which logits it moves.
+
+    Parameters
+    ----------
+    feature : FeatureReading
+        One of those that `read_features` returns.
+
+    Returns
+    -------
+    str
+        Lines with the name, the variance explained, a histogram of the values, contexts on both sides, tokens, and the
+        scores that it has (`with_scores`). ``print(feature)`` prints the same.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, collect, convert, describe, read_features
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> poly = convert(model, collect(model, tokens), degree=2).polynomials[name]
+    >>> features = block_features(poly, model, name, "direction", directions=torch.eye(8)[:1])  # the first input
+    >>> print(describe(read_features(model, features, tokens)[0]).splitlines()[0])
+    model.layers.0.mlp, direction 0 (direction; enters as its square)
+    """
+    if not isinstance(feature, FeatureReading):
+        raise TypeError(f"feature must be one of those that read_features returns, got {type(feature).__name__}.")
+    most = max(feature.histogram) or 1.0
+    shown = [_SHADES[0 if v == 0 else max(1, round(8 * (v / most) ** 0.5))] for v in feature.histogram]
+    how = "enters as its square" if feature.squared else "enters linearly"
+    lines = [
+        f"{feature.block}, {feature.name} ({feature.kind}; {how})",
+        f"explains {100 * feature.explained:.2g} % of the block's variance; beyond two standard deviations at "
+        f"{100 * feature.active:.2g} % of the tokens",
+        f"{-EDGES:g} {''.join(shown)} {EDGES:g} standard deviations",
+    ]
+    for side, contexts in (("largest", feature.positive), ("smallest", feature.negative)):
+        lines.append(f"{side}:")
+        lines += [f"  {c.value:+7.2f}  {c}" for c in contexts[:5]]
+    for side in ("raises", "lowers"):
+        lines.append(f"{side}: " + " ".join(repr(t.text) for t in getattr(feature, side)[:10]))
+    if not feature.raises:
+        lines[-2:] = [f"raises and lowers: {NO_PATH}"]
+    if (causal := feature.causal) is not None:
+        lines.append(
+            f"removed, the logits change as predicted by the direct path with correlation {causal.correlation:.2f}, "
+            f"slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, {causal.doubled_slope:.2f}"
+        )
+        for said, name in _MORE_SCORES.items():
+            correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
+            if correlation is not None:
+                lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
+    if (read := feature.readability) is not None:
+        lines.append(
+            f"the {read.side} side on held-out text, area under the ROC curve: {read.current:.2f} from the current "
+            f"token, {read.recent:.2f} from the last few, {read.tree:.2f} by a tree"
+        )
+    return "\n".join(lines)
+
+
+def with_scores(
+    readings: FeatureReadings,
+    causal: Sequence[CausalScore] | None = None,
+    readability: Sequence[ReadabilityScore] | None = None,
+) -> FeatureReadings:
+    """Readings with the scores of `check_features` and `readability`, which are of the same features in that order.
+
+    Parameters
+    ----------
+    readings : FeatureReadings
+        Those of k features, from `read_features`.
+    causal : sequence of k CausalScore, optional
+        What `check_features` returns.
+    readability : sequence of k ReadabilityScore, optional
+        What `readability` returns.
+
+    Returns
+    -------
+    FeatureReadings
+        New records of the k features, with the scores in their fields `causal` and `readability`.
+
+    Raises
+    ------
+    ValueError
+        If the scores are of other features.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from mlpoly.lm import block_features, check_features, collect, convert, read_features, with_scores
+    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
+    >>> features = block_features(convert(model, collect(model, tokens)).polynomials[name], model, name, k=3)
+    >>> scores = check_features(model, features, tokens)
+    >>> found = with_scores(read_features(model, features, tokens), causal=scores)
+    >>> [reading.causal is score for reading, score in zip(found, scores, strict=True)]
+    [True, True, True]
+    """
+    found = FeatureReadings(readings)
+    for field, scores in (("causal", causal), ("readability", readability)):
+        if scores is None:
+            continue
+        if [(s.block, s.feature) for s in scores] != [(r.block, r.name) for r in found]:
+            raise ValueError(f"{field} has scores of other features than readings; pass those of the same features.")
+        found[:] = [replace(reading, **{field: score}) for reading, score in zip(found, scores, strict=True)]
+    return found

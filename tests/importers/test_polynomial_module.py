@@ -1,0 +1,194 @@
+"""Polynomials as torch modules: their own numbers, dtypes, files, gradients, compilation.
+
+tests/polynomials/test_polynomial_contract.py compares the values of every form.
+"""
+
+import copy
+import re
+
+import numpy as np
+import pytest
+import torch
+from support.backends import TORCH64, compiled, in_library
+from support.networks import network
+from torch import nn
+
+import mlpoly as mp
+from mlpoly.importers.torch import PolynomialModule
+from mlpoly.records import arrays_of
+
+D = 4
+
+
+def tensor(*shape, seed=0, dtype=torch.float64):
+    return torch.tensor(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
+
+
+def polynomial(form, degree=3, d=D, h=6, o=3):
+    """A fit of a layer in torch, or dense or of chaos form under a mixture."""
+    net = network("MLP", "gelu", d, h, o)
+    if form == "glu":
+        net = network("GLU", "silu", d, h, o, scale=d**0.5, up=d**0.5)
+    inputs = mp.Gaussian.from_samples(tensor(50, d, seed=9))
+    if form.startswith(("dense", "chaos")):
+        rng = np.random.default_rng(0)
+        roots, means = 0.5 * rng.standard_normal((2, d, d)), rng.standard_normal((2, d))
+        parts = (np.array([0.5, 0.5]), means, roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(d))
+        inputs = mp.GaussianMixture(*map(torch.tensor, parts))
+        degree, fitted = int(form[-1]), 3 if form.startswith("chaos") else int(form[-1])
+        return mp.fit(in_library(net, TORCH64), inputs, fitted).truncate(degree)
+    return mp.fit(in_library(net, TORCH64), inputs, degree)
+
+
+both = pytest.mark.parametrize("form", ["mlp", "glu"])
+forms = pytest.mark.parametrize("form", ["mlp", "glu", "dense 0", "dense 1", "dense 2", "chaos 1", "chaos 3"])
+
+
+@forms
+def test_values_at_any_leading_axes(form):
+    poly = polynomial(form)
+    module = poly.to_torch()
+    assert isinstance(module, PolynomialModule)
+    for shape in [(4,), (5, 4), (2, 3, 4), (0, 4)]:
+        torch.testing.assert_close(module(tensor(*shape)), poly(tensor(*shape)), rtol=0, atol=0)
+    back, x = module.polynomial, tensor(5, D)
+    assert type(back) is type(poly) and back.inputs is None and back.source == poly.source == module.source
+    torch.testing.assert_close(back.truncate(1)(x), poly.truncate(1)(x), rtol=0, atol=0)
+    assert f"degree={poly.degree}, 4 -> 3" in repr(module)
+    as_numpy = poly.to(np.zeros(1))
+    for a in arrays_of(as_numpy).values():
+        a.flags.writeable = False
+    torch.testing.assert_close(as_numpy.to_torch()(x), poly(x), rtol=1e-12, atol=1e-12)
+
+
+def test_hidden_units_as_outputs():
+    poly = mp.fit(mp.MLP(tensor(6, 4)), mp.Gaussian.standard(4), degree=2)
+    module = poly.to_torch()
+    assert "readout" not in module.state_dict()
+    torch.testing.assert_close(module(tensor(5, 4)), poly(tensor(5, 4)))
+
+
+@forms
+def test_a_module_owns_its_numbers(form, tmp_path):
+    poly = polynomial(form)
+    module, x = poly.to_torch(), tensor(50, D)
+    expected = poly(x).clone()
+    for a in arrays_of(poly).values():
+        a += 1
+    assert not list(module.parameters()) and not any(b.requires_grad for b in module.buffers())
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    loaded = copy.deepcopy(module)
+    for buffer in loaded.buffers():
+        buffer.zero_()
+    missing = loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True), strict=True)
+    assert not missing.missing_keys and not missing.unexpected_keys
+    for other in (module, loaded, copy.deepcopy(module), module.train(), module.eval(), nn.Sequential(module).train()):
+        torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
+
+
+@both
+def test_state_dicts_fit_polynomials_of_the_same_shape(form):
+    module, other = (p.bounded(2.0).to_torch() for p in (polynomial(form), 2.0 * polynomial(form)))
+    other.load_state_dict(module.state_dict(), strict=True)
+    torch.testing.assert_close(other(tensor(5, D)), module(tensor(5, D)), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        polynomial(form, degree=2).bounded(2.0).to_torch().load_state_dict(module.state_dict())
+
+
+@forms
+def test_inputs_and_coefficients_in_fewer_bits(form):
+    module, x = polynomial(form).to_torch().float(), tensor(50, D, dtype=torch.float32)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):  # inputs: computed in float32
+        narrow = x.to(dtype)
+        out = module(narrow)
+        assert out.dtype == dtype
+        torch.testing.assert_close(out, module(narrow.float()).to(dtype), rtol=0, atol=0)
+    assert module(x.double()).dtype == torch.float64
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = module(x)
+    torch.testing.assert_close(inside, module(x), rtol=0, atol=0)
+    rounded = copy.deepcopy(module).to(torch.bfloat16)  # coefficients: rounded once, to 8 bits
+    assert {b.dtype for b in rounded.buffers()} == {torch.bfloat16}
+    torch.testing.assert_close(rounded(x), copy.deepcopy(rounded).float()(x), rtol=0, atol=0)
+    assert (rounded(x) - module(x)).abs().max() < 0.05 * module(x).abs().max()
+    exact = copy.deepcopy(rounded).double()(x.double())
+    assert rounded(x).sub(exact).abs().max() < 1e-4
+
+
+@both
+@pytest.mark.parametrize("bound", [None, 2.0])
+def test_fast_products_err_as_the_network_does(form, bound):
+    poly = polynomial(form, d=64, h=256, o=32)
+    x = tensor(50, 64).bfloat16()
+    poly = poly if bound is None else poly.bounded(bound)
+    exact, sizes = poly.to_torch()(x.double()), poly.to_torch()(x.double()).norm()
+    fast, safe = poly.to_torch(fast=True), poly.to_torch()
+    error, careful = ((m.float()(x).double() - exact).norm() / sizes for m in (fast, safe))
+    # Rounding to 8 bits of preactivations, hidden units and outputs, each of about 2^-9; only the last one if careful.
+    assert 2**-9 / 4 < careful < 2**-9
+    assert careful < error < 2**-6
+    assert fast(x).dtype == torch.bfloat16
+    torch.testing.assert_close(fast(x.float()), safe(x.float()), rtol=0, atol=0)  # nothing to gain in 32 bits
+    fused = compiled(fast, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(fused(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
+
+
+@forms
+def test_moves_and_gradients_of_the_input(form):
+    poly = polynomial(form)
+    meta = poly.to_torch().to("meta")
+    assert meta(torch.empty(5, 4, dtype=torch.float64, device="meta")).shape == (5, 3)
+    x = tensor(4).requires_grad_()
+    poly.to_torch()(x)[1].backward()
+    torch.testing.assert_close(x.grad, poly.gradient(x.detach())[1])
+
+
+@both
+def test_gradients_of_input_and_coefficients(form):
+    module = polynomial(form).to_torch()
+    x = tensor(3, 4, seed=3).requires_grad_()
+    # The biases of the units are kept for `bounded`; a polynomial that has its series no longer needs them.
+    used = {name: b.requires_grad_() for name, b in module.named_buffers() if not re.search("units.*_bias", name)}
+    module(x).square().sum().backward()
+    assert all(bool((b.grad != 0).any()) for b in (x, *used.values()))
+
+    def value(x, *buffers):
+        return torch.func.functional_call(module, dict(zip(used, buffers, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(value, (x, *used.values()))
+
+
+@forms
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
+def test_compiles_without_graph_breaks(form):
+    module = polynomial(form).to_torch().float()
+    # The chaos form looks up its exponents, which torch.compile does outside the graph.
+    fused = compiled(module, backend="aot_eager", fullgraph=not form.startswith("chaos"))
+    for dtype in (torch.float64, torch.bfloat16) if form in ("mlp", "glu") else (torch.float64,):
+        x = tensor(5, 4, dtype=dtype)
+        torch.testing.assert_close(fused(x), module(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@both
+@pytest.mark.filterwarnings("ignore")
+def test_compiles_with_inductor(form):
+    module, x = polynomial(form).bounded(2.0).to_torch(), tensor(5, 4)
+    try:
+        out = compiled(module, fullgraph=True)(x)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"no compiler for inductor: {str(error)[:80]}")
+    torch.testing.assert_close(out, module(x))
+
+
+def test_display_and_errors():
+    module = polynomial("mlp").bounded(4).to_torch()
+    assert "bound=4" in repr(module)
+    assert "BoundedPolynomial" in repr(module.to("meta"))  # whose numbers cannot be read
+    with pytest.raises(TypeError, match=r"polynomial must be made by mlpoly\.fit"):
+        PolynomialModule(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="floating"):
+        polynomial("mlp").to_torch()(torch.ones(5, 4, dtype=torch.int64))
+    for form in ("dense 2", "chaos 3"):
+        with pytest.raises(TypeError, match=r"has no neurons .* one Gaussian or with method='neuronwise'"):
+            polynomial(form).bounded(4.0)
