@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.backends import (
-    JAX64,
-    NUMPY64,
-    TORCH64,
-    Backend,
-    assert_close,
-    assert_same_kind,
-    backends,
-    compiled,
-    make,
-)
+from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, backends, compiled, make
 from support.inputs import points
 from support.networks import network
 

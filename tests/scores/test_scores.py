@@ -24,14 +24,7 @@ from support.backends import (
     to_numpy,
 )
 
-from mlpoly.scores import (
-    FVU,
-    ErrorSums,
-    accuracy_of_outputs,
-    agreement_of_outputs,
-    fvu_of_outputs,
-    kl_of_outputs,
-)
+from mlpoly.scores import FVU, ErrorSums, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.scores.classifiers import cross_entropies, divergences
 
 OUT = 3

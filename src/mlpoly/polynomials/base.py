@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    check_output,
-    constant,
-    eye,
-    namespace,
-    on,
-    promote,
-    widen,
-)
+from mlpoly.arrays import Array, as_float_array, check_output, constant, eye, namespace, on, promote, widen
 from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner

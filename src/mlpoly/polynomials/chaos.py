@@ -26,13 +26,7 @@ from mlpoly.arrays import (
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.moments import Products
-from mlpoly.moments.hermite_products import (
-    Ladder,
-    change_of_basis,
-    check_monomials,
-    ladder,
-    products,
-)
+from mlpoly.moments.hermite_products import Ladder, change_of_basis, check_monomials, ladder, products
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.fields import Source, check_shapes, store_floats

@@ -9,17 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import (
-    Array,
-    add_product,
-    as_integer,
-    cast_like,
-    check_points,
-    constant,
-    eye,
-    namespace,
-    promote,
-)
+from mlpoly.arrays import Array, add_product, as_integer, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.fields import Source, check_shapes, store_floats
 from mlpoly.records import map_arrays, record, replace, static
