@@ -79,10 +79,7 @@ def compare(
 ) -> Comparison: ...
 @overload
 def compare(
-    net: Callable[[Array], Array],
-    poly: Mapping[str, Callable[[Array], Array]],
-    inputs: InputsLike,
-    labels: Any = None,
+    net: Callable[[Array], Array], poly: Mapping[str, Callable[[Array], Array]], inputs: InputsLike, labels: Any = None
 ) -> Comparisons: ...
 def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels: Any = None) -> Any:
     """Return `fvu`, `kl`, agreement and accuracy on data together, with one evaluation of the network.

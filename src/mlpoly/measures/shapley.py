@@ -66,12 +66,7 @@ class Shapley(Tabular, Plottable):
 
 
 def shapley(
-    net: Network,
-    x: Array,
-    inputs: Inputs,
-    groups: Any = None,
-    permutations: int | None = None,
-    seed: int = 0,
+    net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:
     """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
 

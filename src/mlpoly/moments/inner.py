@@ -36,11 +36,7 @@ class ByDegree:
 
 
 def inner(
-    f: AnyExpansion,
-    g: AnyExpansion,
-    times: Callable[[Array], Array] | None = None,
-    degree: int = 0,
-    full: bool = False,
+    f: AnyExpansion, g: AnyExpansion, times: Callable[[Array], Array] | None = None, degree: int = 0, full: bool = False
 ) -> ByDegree:
     """Covariance of f(x) and g(x') by degree, for jointly Gaussian x and x' with one distribution.
 

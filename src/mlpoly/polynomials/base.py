@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,7 +18,7 @@ from mlpoly.moments.hermite_products import Ladder
 from mlpoly.polynomials.arithmetic import Arithmetic, result_of
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.fields import Source
-from mlpoly.records import map_arrays, replace, trusted
+from mlpoly.records import map_arrays, record, replace, static, trusted
 
 if TYPE_CHECKING:
     from mlpoly.features.term_table import Terms
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="Polynomial")
 
 
+@record
 class Polynomial(Arithmetic):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
 
@@ -63,6 +65,10 @@ class Polynomial(Arithmetic):
     ...     print(mp.load(f"{folder}/poly.safetensors").degree)
     2
     """
+
+    inputs: Any = field(default=None, kw_only=True)
+    source: Source = static(default=Source(), kw_only=True)
+    report: Any = static(default=None, kw_only=True)
 
     closed_form: ClassVar[bool] = True
 

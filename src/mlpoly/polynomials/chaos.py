@@ -56,9 +56,6 @@ class ChaosPolynomial(Polynomial):
     whitener: Array
     exponents: Any = static()
     values: Array
-    inputs: Any = None
-    report: Any = static(default=None)
-    source: Source = static(default=Source())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,7 +127,7 @@ class ChaosPolynomial(Polynomial):
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         source = Source(self.source.activation)
-        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, self.inputs, None, source)
+        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, inputs=self.inputs, source=source)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""

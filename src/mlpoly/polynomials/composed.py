@@ -14,7 +14,7 @@ from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, 
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
-from mlpoly.polynomials.fields import Source, check_shapes, store_floats
+from mlpoly.polynomials.fields import store_floats
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.substitution import substituted, symmetrised
@@ -53,9 +53,6 @@ class ComposedPolynomial(Polynomial):
     stages: tuple[Polynomial, ...]
     guarded: tuple[Series | None, ...] | None = None
     skip: bool = static(default=False)
-    inputs: Any = None
-    source: Source = static(default=Source())
-    report: Any = static(default=None)
 
     closed_form: ClassVar[bool] = False
 
@@ -86,20 +83,17 @@ class ComposedPolynomial(Polynomial):
             raise ValueError(
                 f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
             )
-        object.__setattr__(self, "guarded", None if self.guarded is None else tuple(self.guarded))
+        guarded = (None,) * len(stages) if self.guarded is None else tuple(self.guarded)
+        object.__setattr__(self, "guarded", guarded)
         store_floats(self, "guarded")
-        guarded = self.guarded
-        if guarded is not None and len(guarded) != len(stages):
+        if len(guarded) != len(stages):
             raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
-        for i, (stage, series) in enumerate(zip(stages, guarded or (), strict=False)):
-            if isinstance(series, Series):
-                check_shapes(series, {}, f"guarded[{i}]", plain="k h", gated="m h")
+        for i, (stage, series) in enumerate(zip(stages, self.guarded or (), strict=True)):
             if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
                 raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
-        if guarded is not None and all(series is None for series in guarded):
-            guarded = None
+        if all(series is None for series in guarded):
+            object.__setattr__(self, "guarded", None)
         object.__setattr__(self, "stages", tuple(replace(stage, inputs=None, report=None) for stage in stages))
-        object.__setattr__(self, "guarded", guarded)
 
     @property
     def applied(self) -> tuple[Polynomial, ...]:

@@ -10,7 +10,7 @@ from mlpoly.inputs import Gaussian
 from mlpoly.moments import Quadratic
 from mlpoly.polynomials.base import Polynomial, map_polynomial
 from mlpoly.polynomials.fields import Source, check_shapes, store_floats
-from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.records import map_arrays, record, replace
 from mlpoly.units import Units
 
 
@@ -46,9 +46,6 @@ class DensePolynomial(Polynomial):
     linear: Array | None = None
     quadratic: Array | None = None
     directions: Array | None = None
-    inputs: Any = None
-    report: Any = static(default=None)
-    source: Source = static(default=Source())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ import numpy as np
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, add_product, as_integer, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
-from mlpoly.polynomials.fields import Source, check_shapes, store_floats
+from mlpoly.polynomials.fields import check_shapes, store_floats
 from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.special import clenshaw, in_powers
 from mlpoly.units import Gate, Series, Units
@@ -46,9 +46,6 @@ class NeuronPolynomial(Polynomial):
     readout: Array | None = None  # (o, h); None leaves the neurons as outputs
     bias: Array | None = None  # (o,)
     activation: Activation | None = static(default=None)  # of the network, if known
-    inputs: Any = None
-    source: Source = static(default=Source())
-    report: Any = static(default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
