@@ -38,12 +38,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     double precision, with the same operations, and by NumPy and PyTorch in single, with the same rounding. Hardtanh has
     the route of ReLU, ELU that of SiLU, and ReLU in a gated unit that of both. Single steps of fits, polynomials and
     features in JAX run with the slow tests too: tests/test_backends.py goes through all of them, and
-    tests/fitting/test_mixture_fit.py through the solvers.
+    tests/fitting/test_every_way.py through the solvers.
     """
     again = re.compile(
         r"jax[-_](float32|float16|bfloat16)"
         r"|test_backends.*\b(hardtanh|elu|relu glu)-jax-float64"
-        r"|tests/(linalg|paper|features|polynomials|fitting/(?!test_mixture_fit)).*jax-float64"
+        r"|tests/(linalg|paper|features|polynomials|fitting/(?!test_every_way)).*jax-float64"
     )
     for item in items:
         if again.search(item.nodeid):

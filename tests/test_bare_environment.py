@@ -161,6 +161,7 @@ REQUESTS = {
     "mp.degree_spectrum(net, inputs).plot()": "plots",
     "mp.report(net, np.ones((3, 2)))": "plots",
     "mp.finetune(net, poly, np.ones((9, 2)))": "torch",
+    "exec('from mlpoly import *')": "",
     "mp.from_torch(None)": "torch",
     "mp.from_onnx('model.onnx')": "onnx",
     "read('model.pt')": "torch",

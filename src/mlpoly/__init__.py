@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlpoly import activations, polynomials
 from mlpoly._version import __version__
-from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
+from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
+    check,
     compare,
     conditional_mean,
     degree_spectrum,
@@ -57,6 +58,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "polynomials",
     "load",
     "fvu",
+    "check",
     "kl",
     "compare",
     "second_moment",
@@ -76,6 +78,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "progress",
     "FileFormatError",
     "TooLargeError",
+    "DataWarning",
     "QuadratureWarning",
     "__version__",
 ]

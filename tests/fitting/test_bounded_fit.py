@@ -7,17 +7,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from support.backends import (
-    JAX64,
-    NUMPY32,
-    TORCH32,
-    TORCH64,
     assert_close,
-    assert_same_kind,
-    backends,
-    in_library,
-    make,
 )
 from support.inputs import mixture, points
 from support.networks import network
@@ -26,7 +17,7 @@ from support.quadrature import panels
 import mlpoly as mp
 from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.polynomials import BoundedPolynomial
-from mlpoly.records import replace, trusted
+from mlpoly.records import replace
 
 kinds = pytest.mark.parametrize(("kind", "activation"), [("MLP", "gelu"), ("MLP", "relu"), ("GLU", "silu")])
 
@@ -134,17 +125,6 @@ def test_a_bound_beyond_all_inputs_gives_the_polynomial_without_one(kind, activa
 
 
 @kinds
-def test_the_same_mixture_in_other_words(kind, activation):
-    net, mix = make_net(kind, activation, 3), make_mixture(3)
-    x = np.concatenate([mix.sample(50, seed=1), 3 * points(3)])
-    one = mp.GaussianMixture.of(np.ones(1), mix.components[:1])
-    assert_close(mp.fit(net, one, 3, bound=2.0)(x), mp.fit(net, mix.components[0], 3, bound=2.0)(x), 1e-8)
-    order = [1, 0, 2, 0]
-    split = mp.GaussianMixture(mix.weights[order] * np.array([1, 0.3, 1, 0.7]), mix.means[order], mix.covs[order])
-    assert_close(mp.fit(net, split, 3, bound=2.0)(x), mp.fit(net, mix, 3, bound=2.0)(x), 1e-8)
-
-
-@kinds
 def test_better_than_lines_along_the_activation(kind, activation):
     """On samples of the mixture, against the fit that knows nothing of its lines; and as good as the fit to samples."""
     net, mix = make_net(kind, activation, 3, o=2), make_mixture(3)
@@ -166,17 +146,6 @@ def test_polynomials_with_one_bend_at_the_bound_are_reproduced():
     assert_close(poly.slopes[:, 0], np.array([0.0, 2.0]), 1e-7)
 
 
-@pytest.mark.parametrize("degree", [0, 2])
-@pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_constant_units_and_degree_zero(kind, degree):
-    net = make_net(kind, "relu", 3)
-    still = mp.GaussianMixture(np.array([0.5, 0.5]), np.ones((2, 3)), np.zeros((2, 3, 3)))
-    poly = mp.fit(net, still, degree, bound=3.0)
-    assert poly.degree == degree
-    assert_close(poly(np.ones((1, 3))), net(np.ones((1, 3))), 1e-9)
-    assert np.isfinite(poly(points(3))).all()
-
-
 def test_two_points_leave_the_lines_to_the_activation():
     """No input lies beyond one standard deviation, so that the prior decides on the slopes there."""
     x = np.random.default_rng(0).normal(size=(2, 2))
@@ -184,33 +153,6 @@ def test_two_points_leave_the_lines_to_the_activation():
     poly, drawn = mp.fit(net, mix, 2, bound=3.0), mp.fit(net, mix, 2, method="neuronwise").bounded(3.0)
     assert_close(poly(x), net(x), 1e-7)
     assert_close(poly.slopes, drawn.slopes, 1e-9)
-
-
-@backends(NUMPY32, TORCH64, TORCH32, slow=(JAX64,))
-@pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_every_library_gives_the_same_numbers(kind, backend):
-    net, mix = make_net(kind, "relu", 3), make_mixture(3)
-    x = make(points(3), backend)
-    poly = mp.fit(in_library(net, backend), in_library(mix, backend), 3, bound=2.0)
-    assert_same_kind(poly(x), x)
-    assert_close(poly(x), mp.fit(net, mix, 3, bound=2.0)(points(3)), 1e-8 if backend.dtype == "float64" else 1e-4)
-
-
-@pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_gradients_flow_through_the_fit(kind):
-    x, h = torch.tensor(points(3)), 1e-5
-    net = network(kind, "gelu", 3, o=1).to(x)
-
-    def loss(step):
-        parts = [
-            trusted(mp.Gaussian, mean=k * torch.ones(3).double() * step, cov=k * torch.eye(3).double()) for k in (1, 2)
-        ]
-        weights = torch.tensor([0.6, 0.4]).double()
-        return mp.fit(net, mp.GaussianMixture.of(weights, parts), 3, bound=1.5)(x).square().mean()
-
-    step = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    loss(step).backward()
-    assert_close(step.grad, (loss(step.detach() + h) - loss(step.detach() - h)) / (2 * h), 1e-5)
 
 
 def test_what_is_wrong_with_a_bound():
@@ -224,11 +166,3 @@ def test_what_is_wrong_with_a_bound():
     deep = mp.Chain([network("MLP", "relu", 3, o=3), network("MLP", "relu", 3, o=2)])
     with pytest.raises(TypeError, match=r"method='composed'\)\.bounded\(3\)"):
         mp.fit(deep, inputs, 3, bound=3.0)
-
-
-def test_the_result_says_what_it_is_and_survives_a_file(tmp_path):
-    net, mix = make_net("GLU", "silu", 3), make_mixture(3)
-    poly = mp.fit(net, mix, 3, bound=2.0)
-    assert poly.source.method.endswith("with lines beyond a bound, under a Gaussian mixture")
-    poly.save(tmp_path / "poly")
-    np.testing.assert_array_equal(mp.load(tmp_path / "poly")(points(3)), poly(points(3)))

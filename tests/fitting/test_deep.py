@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.backends import (
-    JAX64,
-    NUMPY64,
-    TORCH32,
-    TORCH64,
-    Backend,
     assert_close,
-    assert_same_kind,
-    backends,
-    in_library,
-    make,
 )
 from support.inputs import gaussian, mixture, monomials, points
 from support.networks import chain, network
@@ -100,14 +91,6 @@ def test_permuting_and_rescaling_hidden_units_changes_nothing() -> None:
     moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
     other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
     assert_close(mp.fit(other, inputs, 2)(X), mp.fit(net, inputs, 2)(X), 1e-11)
-
-
-@backends(NUMPY64, TORCH64, TORCH32, slow=(JAX64,))
-def test_every_library(backend: Backend) -> None:
-    net, inputs = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D)), *chain().layers]), gaussian(d=D)
-    poly = mp.fit(in_library(net, backend), in_library(inputs, backend), 2)
-    assert_same_kind(poly(make(X, backend)), make(X, backend))
-    assert_close(poly(make(X, backend)), mp.fit(net, inputs, 2)(X), 100 * backend.tolerance)
 
 
 def test_error_by_draws_and_by_the_closure() -> None:

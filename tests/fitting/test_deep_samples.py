@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX64, NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library
+from support.backends import TORCH64, assert_close, in_library
 from support.inputs import gaussian, mixture, points, standard_grid
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
@@ -177,15 +177,6 @@ def test_the_linear_forms_are_those_of_the_first_layer():
     assert_close(poly.directions @ INPUTS.covariance @ poly.directions.T, np.eye(2), 1e-10)
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2])
-def test_inputs_without_variance(degree):
-    net = DEEP["two layers"]()
-    still = mp.Gaussian(INPUTS.mean, np.zeros((D, D)))
-    poly = mp.fit(net, still, degree, method=Sampled())
-    assert_close(poly(INPUTS.mean[None]), net(INPUTS.mean[None]))
-    assert poly.report.converged
-
-
 def test_singular_and_diagonal_inputs():
     net = DEEP["two layers"]()
     for inputs in (
@@ -291,23 +282,6 @@ def test_seeds_differ_and_repeat(small_chunks):
 # ---------------------------------------------------------------------------------------------------------------------
 # Array libraries
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@backends(NUMPY32, TORCH64, TORCH32, slow=(JAX64,))
-@pytest.mark.parametrize("degree", [1, 2])
-def test_array_libraries(backend, degree, small_chunks):
-    net = DEEP["two layers"]()
-    # In numbers that float32 holds exactly, so that only the answer is rounded.
-    net, inputs = (map_arrays(a, lambda v: v.astype(np.float32).astype(float)) for a in (net, INPUTS))
-    right = mp.fit(net, inputs, degree, method=Sampled(0.0, 256))
-    net, inputs = in_library(net, backend), in_library(inputs, backend)
-    found = mp.fit(net, inputs, degree, method=Sampled(0.0, 256))
-    for name in ("center", "constant", "linear", "quadratic", "directions"):
-        if getattr(right, name) is not None:
-            assert_same_kind(getattr(found, name), net.prototype)
-            assert_close(getattr(found, name), getattr(right, name), 100 * backend.tolerance)
-    again = mp.fit(net, inputs, degree, method=Sampled(0.0, 512, start=found))
-    assert again.report.details["samples"] == 512
 
 
 def test_no_gradients_are_recorded():

@@ -10,7 +10,6 @@ from support.backends import BACKENDS, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.fitting import descent
-from mlpoly.fitting.descent import Curvature
 from mlpoly.fitting.finetune import finetune
 from mlpoly.fitting.trainable import trainable
 from mlpoly.polynomials import to_dense
@@ -404,12 +403,12 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     tolerance = 1e-10 * np.abs(expected).max()
     got = made.polynomial(made.parameters)(everywhere).numpy()
     np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
-    got = made.evaluate(made.parameters, made.coordinates(everywhere)).numpy()
+    got = made.build(made.parameters)(everywhere).numpy()
     np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
     moved_on = [p + 0.1 for p in made.parameters]  # negative control, and both routes agree away from the start too
     one = made.polynomial(moved_on)(everywhere).numpy()
     assert np.abs(one - expected).max() > 1e-3
-    two = made.evaluate(moved_on, made.coordinates(everywhere)).numpy()
+    two = made.build(moved_on)(everywhere).numpy()
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-10 * np.abs(one).max())
 
 
@@ -418,15 +417,10 @@ def test_curvature_is_that_of_the_jacobian(kind):
     net = network()
     x = torch.tensor(mixture().sample(300, seed=1))
     problem = trainable(in_torch(wrong(kind, net)), x, 4096)
-    jacobian = Curvature(problem, problem.coordinates(x), 0)
-    parts = torch.autograd.functional.jacobian(
-        lambda *theta: problem.evaluate(theta, problem.coordinates(x)), tuple(jacobian.parameters)
-    )
-    flat = [p.reshape(jacobian.values.numel(), -1) for p in parts]
-    exact = [float(torch.linalg.matrix_norm(p, 2)) ** 2 / len(x) for p in flat]
-    units = jacobian.units()
-    got = [jacobian.largest([float(i == j) for j in range(len(flat))]) for i in range(len(flat))]
-    np.testing.assert_allclose(got, exact, rtol=0.1)
+    theta = tuple((p[:1] if problem.separate else p) for p in problem.parameters)
+    parts = torch.autograd.functional.jacobian(lambda *theta: problem.build(theta)(x), theta)
+    flat = [p.reshape(p.shape[0] * p.shape[1], -1) for p in parts]
+    units = descent.steps_of(problem, x, 0)
     scaled = torch.cat([p * math.sqrt(u) for p, u in zip(flat, units, strict=True)], dim=1)
     assert float(torch.linalg.matrix_norm(scaled, 2)) ** 2 / len(x) == pytest.approx(1, rel=0.1)
 
@@ -440,7 +434,7 @@ def test_whitening_makes_the_problem_well_conditioned():
     def condition(batch_size):
         problem = trainable(in_torch(wrong("dense", net)), x, batch_size)
         theta = tuple(p[:1] for p in problem.parameters)
-        parts = torch.autograd.functional.jacobian(lambda *t: problem.evaluate(t, problem.coordinates(x)), theta)
+        parts = torch.autograd.functional.jacobian(lambda *t: problem.build(t)(x), theta)
         values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))
         return float(values[0] / values[14]) ** 2  # 15 different coefficients
 

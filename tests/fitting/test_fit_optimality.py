@@ -115,28 +115,6 @@ def test_not_optimal_under_another_gaussian(kind):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "activation", "degree"),
-    [
-        ("MLP", "identity", 1),
-        ("MLP", "identity", 4),
-        ("MLP", "square", 2),
-        ("MLP", "square", 5),
-        ("MLP", "cube", 3),
-        ("MLP", "cube", 6),
-        ("GLU", "identity", 2),
-        ("GLU", "identity", 5),
-        ("GLU", "square", 3),
-        ("GLU", "cube", 4),
-    ],
-)
-def test_polynomial_networks_are_reproduced(kind, activation, degree, rng):
-    net, inputs = make_net(kind, activation, 4, scale=2.0), make_gaussian(4)
-    poly = mp.fit(net, inputs, degree=degree)
-    x = inputs.mean + 3 * rng.standard_normal((50, 4))
-    assert_close(poly(x), net(x))
-
-
 def test_bilinear_layer_has_its_own_coefficients():
     g = make_net("GLU", "identity", 4)
     c = mp.fit(g, make_gaussian(4), degree=2).coefficients()

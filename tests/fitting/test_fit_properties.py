@@ -4,14 +4,11 @@ import itertools
 import math
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.backends import assert_close
 
 import mlpoly as mp
-from mlpoly.records import map_arrays, replace
 
 ACTIVATIONS = ("relu", "leaky_relu(0.2)", "hardswish", "gelu", "silu", "tanh", "softsign", "sin", "square")
 
@@ -140,129 +137,3 @@ def test_a_higher_degree_never_fits_worse(case):
     losses = [float(weights @ (target - poly.truncate(n)(x))[:, 0] ** 2) for n in range(9)]
     assert all(after <= before + 1e-9 * losses[0] for before, after in itertools.pairwise(losses))
     assert losses[-1] < 0.05 * losses[0]
-
-
-# -- polynomials as polynomials ---------------------------------------------------------------------------------------
-
-
-def pair(case, degree, other_degree):
-    """Two polynomials of the same inputs and outputs, of any kinds, one of them perhaps without bias or readout."""
-    d, o = case.parts["W_gate"].shape[1], len(case.parts["b_down"])
-    kind = "MLP" if case.rng.random() < 0.5 else "GLU"
-    other = Case(kind, "tanh", d, o, o, int(case.rng.integers(2**32)))
-    left = {} if case.rng.random() < 0.5 else {"b_down": None}
-    right = [{}, {"W_down": None}, {"W_down": None, "b_down": None}][case.rng.integers(3)]
-    return case.fit(degree, **left), other.fit(other_degree, **right)
-
-
-@given(CASES, DEGREES, DEGREES, FACTORS)
-def test_arithmetic_agrees_with_values(case, degree, other_degree, factor):
-    p, q = pair(case, degree, other_degree)
-    x = case.x
-    size = np.abs(p(x)) + np.abs(q(x))
-    checks = [(p + q, p(x) + q(x)), (p - q, p(x) - q(x)), (q + p, p(x) + q(x)), (q - p, q(x) - p(x))]
-    checks += [(factor * p, factor * p(x)), (q * factor, factor * q(x)), (-q, -q(x))]
-    for made, values in checks:
-        assert np.max(np.abs(made(x) - values)) <= 1e-12 * np.max(size)
-    assert (p + q).degree == max(degree, other_degree)
-    assert np.max(np.abs((p - p)(x))) <= 1e-12 * np.max(size)
-
-
-@given(CASES, DEGREES, DEGREES, st.integers(0, 4))
-def test_sums_can_be_read_cut_and_differentiated(case, degree, other_degree, low):
-    p, q = pair(case, degree, other_degree)
-    total, x = p + q, case.x
-    assert_close(total.gradient(x), p.gradient(x) + q.gradient(x), 1e-11)
-    assert_close(total.hessian(x[0]), p.hessian(x[0]) + q.hessian(x[0]), 1e-11)
-    assert_close(total.truncate(low)(x), p.truncate(low)(x) + q.truncate(low)(x), 1e-11)
-    k = min(low, 3)
-    assert_close(total.coefficients().tensor(k), p.coefficients().tensor(k) + q.coefficients().tensor(k), 1e-11)
-
-
-@given(CASES, DEGREES)
-def test_gradient_and_hessian_agree_with_autograd(case, degree):
-    poly = case.fit(degree)
-    twin = map_arrays(replace(poly, inputs=None), as_torch)
-    jacobian = torch.autograd.functional.jacobian
-    want = np.stack([jacobian(twin, as_torch(x)).numpy() for x in case.x])
-    assert_close(poly.gradient(case.x), want)
-    assert_close(poly.gradient(case.x[0]), want[0])
-    second = jacobian(lambda x: jacobian(twin, x, create_graph=True), as_torch(case.x[0])).numpy()
-    assert_close(poly.hessian(case.x[0]), second)
-
-
-def as_torch(array):
-    return torch.tensor(array)
-
-
-@given(CASES, DEGREES)
-def test_gradient_agrees_with_central_differences(case, degree):
-    poly, step = case.fit(degree), 1e-5
-    x = case.x[0]
-    moves = step * np.eye(len(x))
-    slopes = np.stack([(poly(x + m) - poly(x - m)) / (2 * step) for m in moves], axis=-1)
-    size = np.max(np.abs(poly(x))) + np.max(np.abs(slopes))
-    # Third derivatives leave step^2 times their size, rounding leaves eps / step.
-    assert np.max(np.abs(poly.gradient(x) - slopes)) <= 1e-5 * size
-
-
-@given(CASES, DEGREES)
-def test_coefficients_reproduce_the_values(case, degree):
-    poly, x = case.fit(degree), case.x
-    c = poly.coefficients()
-    total, largest = np.zeros((7, poly.dim_out)), 0.0
-    for k in range(degree + 1):
-        term = c.tensor(k)
-        assert term.shape == (poly.dim_out, *[poly.dim_in] * k)
-        if k >= 2:
-            assert_close(np.moveaxis(term, 1, -1), term, 1e-13)
-            assert_close(np.swapaxes(term, 1, 2), term, 1e-13)
-        value = np.broadcast_to(term, (7, *term.shape))
-        for _ in range(k):
-            value = np.einsum("n...d,nd->n...", value, x)
-        total, largest = total + value, max(largest, np.max(np.abs(value)))
-    assert np.max(np.abs(total - poly(x))) <= 1e-10 * largest  # raw monomials cancel
-    np.testing.assert_array_equal(c.tensor(degree + 1), np.zeros((poly.dim_out, *[poly.dim_in] * (degree + 1))))
-    np.testing.assert_array_equal(c.constant, c.tensor(0))
-    np.testing.assert_array_equal(c.linear, c.tensor(1))
-    np.testing.assert_array_equal(c.quadratic, c.tensor(2))
-
-
-@given(CASES, DEGREES)
-def test_neuron_powers_reproduce_the_values(case, degree):
-    poly, x = case.fit(degree), case.x
-    first, second = poly.powers()
-    y, z = poly.forms_at(x)
-    hidden = sum(a * y**k for k, a in enumerate(first))
-    if z is not None:
-        hidden = hidden + z * sum(b * y**k for k, b in enumerate(second))
-    else:
-        assert second == []
-    want = poly(x)
-    # Powers of y around zero cancel where the spread of y is small.
-    assert np.max(np.abs(poly.read_out(hidden) - want)) <= 1e-9 * (1 + np.max(np.abs(want)))
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-@given(case=CASES, degree=DEGREES)
-def test_saved_polynomials_come_back_bit_for_bit(tmp_path_factory, case, degree):
-    poly = case.fit(degree, **([{}, {"W_down": None, "b_down": None}][case.rng.integers(2)]))
-    path = tmp_path_factory.getbasetemp() / "poly.safetensors"
-    poly.save(path)
-    back = mp.load(path)
-    np.testing.assert_array_equal(back(case.x), poly(case.x))
-    np.testing.assert_array_equal(back.gradient(case.x), poly.gradient(case.x))
-    assert (back.degree, back.source.activation) == (degree, mp.activations.get(case.activation).name)
-    assert back.source.method == "least squares under a Gaussian"
-    assert back.source.inputs == case.gaussian().fingerprint
-
-
-@pytest.mark.parametrize("degree", [0, 1, 2])
-def test_saving_twice_keeps_the_source(degree, tmp_path):
-    poly = Case("GLU", "silu", 3, 4, 2, 0).fit(degree)
-    poly.save(tmp_path / "a")
-    mp.load(tmp_path / "a").save(tmp_path / "b")
-    assert mp.load(tmp_path / "b").source == mp.load(tmp_path / "a").source
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]  # no scratch files stay behind

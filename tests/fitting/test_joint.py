@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from support.backends import JAX32, JAX64, NUMPY32, TORCH32, TORCH64, backends, in_library, make, to_numpy
+from support.backends import to_numpy
 from support.networks import network
 
 import mlpoly as mp
@@ -94,13 +94,6 @@ def test_units_that_are_the_same_share_their_coefficients():
     assert np.abs(one(x) - two(x)).max() < 1e-10 * np.abs(net(x)).max()
 
 
-def test_a_network_that_is_a_polynomial_is_returned():
-    net = make_net(activation="square")
-    poly = mp.fit(net, skewed(200), 2, method="joint")
-    far = 10 * skewed(50, seed=2)
-    assert np.abs(poly(far) - net(far)).max() < 1e-10 * np.abs(net(far)).max()
-
-
 def test_large_shrinkage_is_the_fit_that_the_others_start_from():
     net, x = make_net(), skewed(600)
     free, readout = (mp.fit(net, x, 3, method=Joint(kind, 1e30)) for kind in ("free", "readout"))
@@ -130,34 +123,52 @@ def compared(seed: int) -> tuple[float, float]:
 
 
 def test_it_is_no_worse_than_neuron_by_neuron_on_fresh_rows():
-    # A gain that is not clear on held-out rows is not taken; where it is taken, chance may still reverse a small one.
-    errors = np.array([compared(seed) for seed in range(24)])
-    assert (errors[:, 1] <= 1.05 * errors[:, 0]).all(), errors[errors[:, 1] > 1.05 * errors[:, 0]]
+    # A gain of less than two standard errors on held-out rows is not taken: chance exceeds that in 2.3 % of cases.
+    errors = np.array([compared(seed) for seed in range(60)])
+    assert (errors[:, 1] > 1.05 * errors[:, 0]).sum() <= 3, errors[errors[:, 1] > 1.05 * errors[:, 0]]
     assert np.log(errors[:, 1] / errors[:, 0]).mean() < 0
 
 
-def test_the_reported_fraction_is_that_of_fresh_rows():
-    """In standard errors over 20 sets of samples: the report is of fits to four fifths of them, hence above."""
-    net, fresh = make_net(), skewed(20000, 99)
-    reported, actual = [], []
+@pytest.mark.parametrize("period", [1.0, 0.1])
+def test_the_reported_fraction_is_that_of_fresh_rows(period):
+    """Over 20 sets of samples, of which every fifth may be another kind; the report is of fits to four fifths."""
+    net, reported, actual = make_net(), [], []
+
+    def rows(n: int, seed: int) -> np.ndarray:
+        return skewed(n, seed) * np.where(np.arange(n)[:, None] % 5 == 4, period, 1.0)
+
     for seed in range(20):
-        poly = mp.fit(net, skewed(400, seed), 2, method="joint")
+        poly = mp.fit(net, rows(400, seed), 2, method="joint")
         reported.append(poly.report.fvu)
-        actual.append(error(net, poly, fresh))
+        actual.append(error(net, poly, rows(20000, 99)))
     gap = np.log(reported) - np.log(actual)
     assert abs(gap.mean()) < 0.15 + 4 * gap.std() / math.sqrt(20)
 
 
-@backends(NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
-@pytest.mark.parametrize("kind", ["readout", "free"])
-def test_every_library_gives_the_same(kind, backend):
-    net, x = make_net(True), skewed(300)
-    expected = mp.fit(net, x, 2, method=Joint(kind, 1e-3))(x)
-    with backend.active():
-        poly = mp.fit(in_library(net, backend), make(x, backend), 2, method=Joint(kind, 1e-3))
-        values = to_numpy(poly(make(x, backend)))
-    # Shrinkage bounds the condition number by 1000 times the number of features.
-    assert np.abs(values - expected).max() < 1000 * backend.tolerance * np.abs(expected).max()
+@pytest.mark.parametrize("kind", ["auto", "readout", "free"])
+@pytest.mark.parametrize("gated", [False, True])
+def test_degree_0_is_the_mean_and_neurons_may_be_the_outputs(gated, kind):
+    net, x = replace(make_net(gated), **dict.fromkeys(("W_down", "b_down") if gated else ("W2", "b2"))), skewed(300)
+    constant = mp.fit(net, x, 0, method=Joint(kind, 0.0))
+    assert np.abs(constant(x[0]) - net(x).mean(0)).max() < 1e-12
+    errors = [error(net, mp.fit(net, x, 2, method=m), x) for m in (Joint(kind, 0.0), mp.methods.Exact())]
+    assert errors[1] < errors[0] < 0.5
+
+
+def test_samples_without_weight_do_not_count():
+    net, x = make_net(), skewed(300)
+    for left_out in (np.arange(300) % 5 == 4, np.arange(300) % 5 != 4):
+        poly = mp.fit(net, mp.Samples(x, 1.0 - left_out), 2, method=Joint("free", 0.0))
+        alone = mp.fit(net, x[~left_out], 2, method=Joint("free", 0.0))
+        assert poly.report.details["samples"] == (~left_out).sum()
+        assert np.abs(poly(x) - alone(x)).max() < 1e-9 * np.abs(net(x)).max()
+
+
+def test_a_gain_on_one_sample_is_no_evidence():
+    weights = np.full(300, 1e-9)
+    weights[::60] = 1.0  # of the held-out samples one or two count
+    poly = mp.fit(make_net(), mp.Samples(skewed(300), weights), 2, method="joint")
+    assert poly.report.details["kind"] == "neuronwise"
 
 
 def test_above_the_monomials_that_least_squares_takes_it_is_the_default():
@@ -174,16 +185,8 @@ def test_above_the_monomials_that_least_squares_takes_it_is_the_default():
     ("call", "error", "words"),
     [
         (lambda net, x: mp.fit(net, x[:9], 2, method="joint"), ValueError, "takes 10"),
-        (
-            lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 == 4)), 2, method="joint"),
-            ValueError,
-            "zero",
-        ),
-        (
-            lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(len(x)) % 5 != 4)), 2, method="joint"),
-            ValueError,
-            "zero",
-        ),
+        (lambda net, x: mp.fit(net, mp.Samples(x, 1.0 * (np.arange(100) < 9)), 2, method="joint"), ValueError, "10"),
+        (lambda net, x: mp.fit(net, np.where(x > 2, np.nan, x), 2, method="joint"), ValueError, "NaN or infinite"),
         (lambda net, x: mp.fit(net, mp.Gaussian.standard(D), 2, method="joint"), TypeError, "samples"),
         (lambda net, x: Joint("all"), ValueError, "coefficients"),
         (lambda net, x: Joint("free", -1.0), ValueError, "shrinkage"),

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 from support.backends import (
-    JAX64,
-    NUMPY32,
     NUMPY64,
     TORCH32,
     TORCH64,
     assert_close,
-    assert_same_kind,
-    backends,
     in_library,
     make,
 )
@@ -26,7 +20,7 @@ from support.networks import chain, network
 import mlpoly as mp
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import map_arrays, trusted
+from mlpoly.records import trusted
 
 D = 4
 X = points(D)
@@ -133,16 +127,6 @@ def test_permuting_and_rescaling_hidden_units_changes_nothing(inputs, guard):
     )
     assert_close(found(X), want(X), 1e-10)
     assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
-
-
-def test_one_component_is_a_gaussian_and_splitting_one_changes_nothing():
-    net, g = chain(sizes=(D, 6, 5, 3)), gaussian(d=D)
-    want = mp.fit(net, g, 3, method=mp.methods.Composed(0.02))
-    for weights in ([1.0], [0.3, 0.7]):
-        mix = mp.GaussianMixture.of(np.array(weights), [g] * len(weights))
-        found = mp.fit(net, mix, 3, method=mp.methods.Composed(0.02))
-        assert_close(found(X), want(X), 1e-9)
-        assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
 
 
 # -- each layer under what enters it -----------------------------------------------------------------------------------
@@ -258,19 +242,6 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
 # -- libraries, precision, gradients -----------------------------------------------------------------------------------
 
 
-@backends(NUMPY64, TORCH64, NUMPY32, TORCH32, slow=(JAX64,))
-@pytest.mark.parametrize("guard", [None, 0.03])
-def test_every_library(guard, backend):
-    net = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D, scale=0.5, up=0.5)), *chain().layers])
-    for inputs in (gaussian(d=D), mixture(D, 2)):
-        want = mp.fit(net, inputs, 3, method=mp.methods.Composed(guard))
-        found = mp.fit(in_library(net, backend), in_library(inputs, backend), 3, method=mp.methods.Composed(guard))
-        x = make(X, backend)
-        assert_same_kind(found(x), x)
-        assert_close(found(x), want(X), 1e-10 if backend.dtype == "float64" else 2e-3)
-        assert_close(found.bounded(2.0)(x), want.bounded(2.0)(X), 1e-10 if backend.dtype == "float64" else 1e-4)
-
-
 def test_the_same_guard_is_chosen_in_every_library():
     net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), gaussian(d=D)
     guards = {
@@ -297,15 +268,6 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
     for found, (a, b) in ((step.grad, (h, 0.0)), (shift.grad, (0.0, h))):
         one, two = ((loss(zero + k * a, zero + k * b) - loss(zero - k * a, zero - k * b)) / (2 * k * h) for k in (1, 2))
         assert_close(found, (4 * one - two) / 3, 1e-6)
-
-
-def test_nothing_is_changed_in_place():
-    net, inputs = map_arrays((chain(), mixture(D, 2)), np.array)
-    before = [a.copy() for a in (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)]
-    mp.fit(net, inputs, 3, method="composed")
-    after = (*(layer.prototype for layer in net.layers), inputs.means, inputs.covs)
-    for a, b in itertools.zip_longest(before, after):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_what_a_fit_remembers():

@@ -10,21 +10,14 @@ import numpy as np
 import pytest
 import torch
 from support.backends import (
-    JAX32,
-    JAX64,
     NUMPY32,
     NUMPY64,
-    TORCH32,
     TORCH64,
-    Backend,
     assert_close,
-    assert_same_kind,
-    backends,
     in_library,
-    make,
     to_numpy,
 )
-from support.inputs import grid, mixture, monomials, points
+from support.inputs import grid, mixture, monomials, on_support, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
@@ -57,11 +50,6 @@ def misfits(report):
     return [value for _, value in report.history]
 
 
-def on_support(mix, rank):
-    """Points on the affine subspaces of components of this rank. Samples lie beside them by the root of a rounding."""
-    return np.concatenate([g.mean + points(rank) @ np.linalg.svd(g.covariance)[0][:, :rank].T for g in mix.components])
-
-
 @pytest.fixture
 def iterative(monkeypatch):
     """Small problems are solved iteratively as well, as large ones are."""
@@ -71,48 +59,6 @@ def iterative(monkeypatch):
 # ---------------------------------------------------------------------------------------------------------------------
 # Identities
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("degree", range(4))
-@pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "gelu"), ("GLU", "silu"), ("GLU", "relu")])
-def test_one_component_is_the_gaussian(kind, activation, degree):
-    net, mix = make_net(kind, activation, 4), mixture(4, c=1)
-    poly, gaussian = exactly(net, mix, degree), mp.fit(net, mix.components[0], degree)
-    assert poly.degree == degree
-    assert_close(poly(points(4)), gaussian(points(4)))
-    for k in range(degree + 1):
-        assert_close(poly.coefficients().tensor(k), gaussian.coefficients().tensor(k), 1e-11)
-
-
-def duplicated(mix):
-    return mp.GaussianMixture(np.tile(mix.weights, 2) / 2, np.tile(mix.means, (2, 1)), np.tile(mix.covs, (2, 1, 1)))
-
-
-def split(mix, share=0.3):
-    weights = np.concatenate([[share * mix.weights[0], (1 - share) * mix.weights[0]], mix.weights[1:]])
-    return mp.GaussianMixture(weights, mix.means[[0, 0, 1, 2]], mix.covs[[0, 0, 1, 2]])
-
-
-def permuted(mix):
-    order = [2, 0, 1]
-    return mp.GaussianMixture(mix.weights[order], mix.means[order], mix.covs[order])
-
-
-def with_a_ghost(mix):
-    """One more component, far away, of weight zero."""
-    means, covs = np.concatenate([mix.means, mix.means[:1] + 50]), np.concatenate([mix.covs, mix.covs[:1]])
-    return mp.GaussianMixture(np.concatenate([mix.weights, [0.0]]), means, covs)
-
-
-@pytest.mark.parametrize("change", [duplicated, split, permuted, with_a_ghost])
-@pytest.mark.parametrize("rank", [None, 2])
-@pytest.mark.parametrize("degree", range(4))
-@kinds
-def test_the_same_mixture_in_other_words(kind, degree, rank, change):
-    net, mix = make_net(kind, "relu", 5), mixture(5, rank=rank)
-    x = on_support(mix, 5 if rank is None else rank)
-    # 1e-9: singular components make a Gram matrix with a small lowest eigenvalue, which amplifies rounding
-    assert_close(exactly(net, change(mix), degree)(x), exactly(net, mix, degree)(x), 1e-12 if rank is None else 1e-9)
 
 
 SINGULAR = {  # dimension, components, rank of each: the cases of the matrix-free operator
@@ -230,27 +176,6 @@ def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
     assert_close(poly((x * units).astype("float32")), exactly(net, mix, degree, method)(x), 3e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "activation", "degree"),
-    [
-        ("MLP", "identity", 1),
-        ("MLP", "square", 2),
-        ("MLP", "square", 3),
-        ("MLP", "cube", 3),
-        ("MLP", "cube", 4),
-        ("GLU", "identity", 2),
-        ("GLU", "identity", 3),
-        ("GLU", "square", 3),
-        ("GLU", "cube", 4),
-    ],
-)
-@pytest.mark.parametrize("method", ["exact", "neuronwise"])
-def test_polynomial_networks_are_reproduced(kind, activation, degree, method):
-    net, mix = make_net(kind, activation, 4), mixture(4)
-    poly = mp.fit(net, mix, degree, method=method)  # at the default tolerance: nothing is left to gain but rounding
-    assert_close(poly(points(4)), net(points(4)), 1e-8 if degree == 2 and method == "exact" else 1e-11)
-
-
 def test_a_polynomial_network_is_reproduced_on_singular_components():
     net, mix = make_net("MLP", "square", 12, h=8), mixture(12, c=3, rank=4)
     x = np.concatenate([g.mean + points(4) @ np.linalg.svd(g.cov)[0][:, :4].T for g in mix.components])
@@ -268,18 +193,6 @@ def test_minimum_norm(kind, degree):
     slopes = poly.gradient(points(7)) * stds
     assert np.abs(slopes @ still).max() <= 1e-12 * np.abs(slopes).max()
     assert (poly.report.details["kept"], poly.report.details["dropped"]) == (3, 4)
-
-
-@pytest.mark.parametrize("degree", range(5))
-@pytest.mark.parametrize("method", ["exact", "neuronwise"])
-@kinds
-def test_without_variance_the_answer_is_the_value(kind, method, degree):
-    """Zero total variance: a constant polynomial, equal to the network at the one point there is."""
-    net, point = make_net(kind, "relu", 3), np.array([0.5, -1.0, 2.0])
-    poly = mp.fit(
-        net, mp.GaussianMixture(np.array([0.4, 0.6]), np.stack([point] * 2), np.zeros((2, 3))), degree, method=method
-    )
-    assert_close(poly(points(3)), np.broadcast_to(net(point), (30, 2)), 1e-14)
 
 
 @pytest.mark.parametrize("degree", range(1, 5))
@@ -727,65 +640,6 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
 # ---------------------------------------------------------------------------------------------------------------------
 # Array libraries
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-EAGER = [(b, case) for b in (NUMPY32, TORCH64, TORCH32) for case in (("MLP", 1), ("GLU", 2), ("GLU", 3))]
-COMPILED = [(JAX64, ("GLU", 2)), (JAX64, ("MLP", 3))]  # each new shape costs seconds
-
-
-@pytest.mark.parametrize(
-    ("backend", "case"), EAGER + COMPILED, indirect=["backend"], ids=lambda v: getattr(v, "name", str(v))
-)
-def test_every_library_gives_the_same_numbers(case, backend):
-    kind, degree = case
-    net, mix, x = make_net(kind, "relu", 3), mixture(3), make(points(3), backend)
-    poly, twin = mp.fit(in_library(net, backend), in_library(mix, backend), degree), mp.fit(net, mix, degree)
-    # roundings are amplified by the Gram matrix: its condition number is about 100
-    tolerance = 1e-11 if backend.dtype == "float64" else 1e-4
-    for got, want in [
-        (poly(x), twin(points(3))),
-        (poly.gradient(x), twin.gradient(points(3))),
-        (poly.coefficients().linear, twin.coefficients().linear),
-    ]:
-        assert_same_kind(got, x)
-        assert_close(got, want, tolerance)
-    assert_close(poly.report.misfit, twin.report.misfit, tolerance)
-
-
-@pytest.mark.parametrize(("degree", "rank"), [(1, 0), (2, 1), (3, 1)])
-@backends(NUMPY32, TORCH64, TORCH32, JAX32)
-def test_singular_components_in_every_library(degree, rank, backend):
-    """Covariances rounded to float32 are not quite positive: that must not be taken for curvature."""
-    net, mix = make_net("MLP", "relu", 3), mixture(3, rank=rank)
-    x = np.concatenate([mix.means, mix.means + mix.covs[:, 0, :]])
-    got = mp.fit(in_library(net, backend), in_library(mix, backend), degree)(make(x, backend))
-    assert_close(got, mp.fit(net, mix, degree)(x), 1e-9 if backend.dtype == "float64" else 2e-4)
-
-
-@pytest.mark.parametrize("method", ["exact", "neuronwise"])
-@pytest.mark.parametrize("degree", range(4))
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_the_network_decides_the_dtype(library, degree, method):
-    """A mixture in double precision, as statistics usually are, does not widen the result."""
-    narrow, wide = Backend(library, "float32"), Backend(library, "float64")
-    net, mix = make_net("MLP", "relu", 3), mixture(3)
-    own = in_library(net, narrow)
-    poly = mp.fit(own, in_library(mix, wide), degree, method=method)
-    x = make(points(3), narrow)
-    assert_same_kind(poly(x), own.W1)
-    assert_same_kind(poly.prototype, own.W1)
-    assert_close(poly(x), mp.fit(net, mix, degree, method=method)(points(3)), 1e-5)
-
-
-def test_arguments_are_not_changed():
-    """The NumPy arrays of `in_library` are read-only: writing to one would raise."""
-    net, mix = (in_library(record, NUMPY64) for record in (make_net("GLU", "silu", 4), mixture(4)))
-    for degree in range(4):
-        mp.fit(net, mix, degree)
-    tensor_net, tensor_mix = in_library(net, TORCH64), in_library(mix, TORCH64)
-    before = tensor_mix.covs.clone(), tensor_net.W_gate.clone()
-    mp.fit(tensor_net, tensor_mix, 2)
-    assert torch.equal(before[0], tensor_mix.covs) and torch.equal(before[1], tensor_net.W_gate)
 
 
 def test_a_network_of_zeros_and_a_start_that_is_not():

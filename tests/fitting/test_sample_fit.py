@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.backends import assert_close, in_library, make
+from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.fitting.samples.neuronwise import SampleFit
@@ -57,20 +57,6 @@ def test_with_few_samples_the_closed_form_decides(kind: str, rng: np.random.Gene
     for start in (closed, closed.bounded(1.0)):
         poly = SampleFit(net, start, fraction=1e9).update(rng.standard_normal((2, 3))).polynomial()
         assert_close(poly(inputs.sample(50)), start(inputs.sample(50)), 1e-6)
-
-
-@pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_the_fit_runs_on_every_library(kind: str, backend: Any, rng: np.random.Generator) -> None:
-    net = network(kind, rng)
-    x = rng.standard_normal((200, 3))
-
-    def values(net: Any, x: Any) -> Any:
-        start = mp.fit(net, mp.Gaussian.from_samples(x), 3).bounded(2.0)
-        return SampleFit(net, start).update(x).polynomial()(x)
-
-    assert_close(
-        values(in_library(net, backend), make(x, backend)), values(net, x), 1e-4 if backend.dtype == "float32" else 1e-9
-    )
 
 
 def test_degree_zero_and_a_constant_neuron(rng: np.random.Generator) -> None:

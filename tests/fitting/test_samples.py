@@ -237,14 +237,6 @@ def test_it_does_not_depend_on_coordinates(degree, rng):
     assert_close(mp.fit(other, mp.Samples(moved), degree)(moved), mp.fit(net, mp.Samples(x_), degree)(x_), 1e-10)
 
 
-def test_a_polynomial_network_comes_back():
-    net = make_net(activation="square")
-    poly = mp.fit(net, mp.Samples(DATA["heavy tails"]), 2)
-    elsewhere = uniform(50, seed=9) * 5
-    assert_close(poly(elsewhere), net(elsewhere), 1e-11)
-    assert poly.report.misfit <= 1e-24 * (net(DATA["heavy tails"]) ** 2).sum()
-
-
 def test_inputs_that_nearly_repeat_others_keep_their_digits():
     """At a relative size of 10^-6 a covariance knows the direction to four digits, dense coefficients to none."""
     x = with_columns(x_, x_[:, 1] + 1e-6 * x_[:, 2])
@@ -275,18 +267,6 @@ def test_whole_weights_are_repeated_rows():
     for measure in (mp.second_moment, lambda n, i: mp.degree_spectrum(n, i, 3)):
         for a, b in zip(*(vars(measure(net, i)).values() for i in (weighted, repeated)), strict=True):
             assert_close(a, b, 1e-11)
-
-
-def test_every_library_and_dtype(backend):
-    net = in_library(make_net(), backend)
-    x = make(x_, backend)
-    poly = mp.fit(net, mp.Samples(x, make(WEIGHTS, backend)), 3)
-    assert_same_kind(poly.values, x)
-    assert_same_kind(poly(x), x)
-    expected = mp.fit(make_net(), mp.Samples(to_numpy(x), WEIGHTS), 3)
-    assert_close(poly(x), expected(to_numpy(x)), 20 * backend.tolerance)
-    assert poly.report.details["rank"] == 20
-    assert poly.inputs.count == 300
 
 
 def test_samples_wider_and_narrower_than_the_network():
@@ -473,14 +453,6 @@ def test_finetune_without_weight_to_hold_out():
     weights[0] = 1
     with pytest.raises(ValueError, match="weight above zero to hold some out"):
         mp.finetune(make_net(), mp.fit(make_net(), mp.Gaussian.standard(D)), mp.Samples(x_, weights), steps=2)
-
-
-def test_a_file_knows_the_samples_by_their_fingerprint(tmp_path):
-    poly = mp.fit(make_net(), mp.Samples(x_, WEIGHTS), 3)
-    poly.save(tmp_path / "p.safetensors")
-    again = mp.load(tmp_path / "p.safetensors")
-    assert again.source.inputs == mp.Samples(x_, WEIGHTS).fingerprint
-    assert_close(again(x_), poly(x_), 1e-14)
 
 
 def test_it_becomes_a_module():

@@ -34,6 +34,11 @@ def points(d, n=30, *, seed=3, spread=1.5):
     return spread * np.random.default_rng(seed).standard_normal((n, d))
 
 
+def on_support(mix, rank):
+    """Points on the affine subspaces of components of this rank. Samples lie beside them by the root of a rounding."""
+    return np.concatenate([g.mean + points(rank) @ np.linalg.svd(g.covariance)[0][:, :rank].T for g in mix.components])
+
+
 @functools.cache
 def standard_grid(d, nodes):
     """Nodes (n, d) and weights (n,) of the tensor Gauss-Hermite rule under N(0, I), with `nodes` per axis."""

@@ -65,33 +65,30 @@ class Descent:
     ) -> None:
         self.net, self.poly, self.inputs = net, poly, inputs
         self.steps, self.batch_size, self.loss, self.seed = steps, batch_size, loss, seed
-        self.place = _place(poly.prototype)
-        self.draw, self.x = _draws(inputs, seed, self.place)
-        self.target = self._values(net, self.x)
+        self.like = _training_tensor(poly.prototype)
+        self.draw, self.x = _draws(inputs, seed, self.like)
+        self.target, self.before = self._values(net, self.x), self._values(poly, self.x)
         self.variance = float(self.target.double().var(dim=0, correction=0).sum())
         if not self.variance > 0:
             raise ValueError(
                 "the network is constant on the held-out samples, so there is nothing to explain; use inputs on which "
                 "it varies."
             )
-        self.before = self._values(poly, self.x)
+        self.spread = math.sqrt(self.variance / self.target.shape[1])  # root mean square deviation of an output
         # The covariance of a dense form needs several samples per dimension; a ridge form needs only variances.
         rows = _SCALES if isinstance(poly, NeuronPolynomial) else max(_SCALES, 4 * poly.dim_in)
         sample = self._batch(max(rows, batch_size), _CALIBRATION, 0)
-        inward = map_polynomial(poly, lambda a: on(a, self.place).detach())
+        inward = map_polynomial(poly, lambda a: on(a, self.like).detach())
         self.problem = trainable(inward, sample.double(), batch_size)
-        # Second derivative of the loss in the values; the divergence's is at most 1/2.
-        bend = 0.5 if loss == "kl" else 1 / self._spread
-        coordinates = self.problem.coordinates(sample[:batch_size])
-        curvature = Curvature(self.problem, coordinates, _stream_seed(seed, _CALIBRATION, 1))
-        self.units = [unit / bend for unit in curvature.units()]
+        units = steps_of(self.problem, sample[:batch_size], _stream_seed(seed, _CALIBRATION, 1))
+        # over the second derivative of the loss in the values; the divergence's is at most 1/2
+        self.units = [unit * (2 if loss == "kl" else self.spread) for unit in units]
         for p in self.problem.parameters:
             p.requires_grad_()
         self.retreats = learning_rate is None
         default = _RATE if self.problem.separate else _RATE_OF_NEURONS
         self.rate = default if learning_rate is None else learning_rate
-        # What is known so far; no best parameters stand for the start.
-        self.best: list[Tensor] | None = None
+        self.best: list[Tensor] | None = None  # parameters; None stands for the start
         self.best_step, self.taken, self.reason = 0, 0, "steps"
         self.history = [(0, _mean(self._errors(self.before)))]
 
@@ -110,8 +107,9 @@ class Descent:
             if float(gain.mean()) > _SURE * error:
                 source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
                 poly, after, step = replace(tuned, inputs=self.inputs, source=source), values, self.best_step
+        fvu_before, fvu = (_mean(self._squares(values)) for values in (self.before, after))
         details: dict[str, Any] = {
-            "fvu_before": _mean(self._squares(self.before)),
+            "fvu_before": fvu_before,
             "best_step": step,
             "reason": self.reason,
             "standard_error": error if math.isfinite(error) else math.inf,
@@ -119,10 +117,11 @@ class Descent:
         }
         if self.loss == "kl":
             details |= {"kl_before": _mean(self._errors(self.before)), "kl": _mean(self._errors(after))}
-        fvu, early = _mean(self._squares(after)), "" if self.reason == "steps" else f", stopped early ({self.reason})"
+        early = "" if self.reason == "steps" else f", stopped early ({self.reason})"
+        summary = f"FVU {fvu_before:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}{early}"
         report = FitReport(
             "fine-tuning",
-            f"FVU {details['fvu_before']:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}{early}",
+            summary,
             fvu=fvu,
             converged=self.reason == "steps",
             iterations=self.taken,
@@ -146,8 +145,14 @@ class Descent:
 
     def _attempt(self) -> None:
         """Take the remaining steps; an interrupt keeps the best iterate."""
-        optimizer, self.reason = self._optimizer(), "steps"
+        # A group without curvature has nothing to learn from these inputs.
+        pairs = zip(self.problem.parameters, self.units, strict=True)
+        groups = [{"params": [p], "lr": self.rate * unit} for p, unit in pairs if unit > 0]
+        warmup = math.ceil(self.steps / _WARMUP)
+        optimizer = schedulefree.SGDScheduleFree(groups, momentum=_MOMENTUM, warmup_steps=warmup)
+        optimizer.train()
         hopeless, every = _HOPELESS * max(self.history[0][1], 1.0), max(self.steps // _LOOKS, 1)
+        self.reason = "steps"
         try:
             with progress_bar("fine-tuning", self.steps) as update:
                 for step in range(self.taken + 1, self.steps + 1):
@@ -162,24 +167,14 @@ class Descent:
         except KeyboardInterrupt:
             self.reason = "interrupted"
 
-    def _optimizer(self) -> Any:
-        # A group without curvature has nothing to learn from these inputs.
-        pairs = zip(self.problem.parameters, self.units, strict=True)
-        groups = [{"params": [p], "lr": self.rate * unit} for p, unit in pairs if unit > 0]
-        warmup = math.ceil(self.steps / _WARMUP)
-        optimizer = schedulefree.SGDScheduleFree(groups, momentum=_MOMENTUM, warmup_steps=warmup)
-        optimizer.train()
-        return optimizer
-
     def _step(self, optimizer: Any, x: Tensor) -> float:
         """Take one step on a batch, and return the error there, as a fraction of the variance or in nats."""
-        target = self._values(self.net, x)
-        values = self._trained(x)
+        target, values = self._values(self.net, x), self.problem.build(self.problem.parameters)(x)
         if self.loss == "kl":
             unit, loss = 1.0, divergences(target, values).mean()
         else:  # over the spread, so that gradients do not depend on the units of the outputs
-            unit = self.variance / (2 * self._spread)
-            loss = (values - target).square().sum(1).mean() / (2 * self._spread)
+            unit = self.variance / (2 * self.spread)
+            loss = (values - target).square().sum(1).mean() / (2 * self.spread)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -189,7 +184,8 @@ class Descent:
         """Evaluate the averaged iterate on the held-out samples, and keep it if it is the best."""
         optimizer.eval()  # schedule-free optimisers take gradients at another point than the average
         with torch.no_grad():
-            values = torch.cat([self._trained(self.x[rows]) for rows in chunks(len(self.x), _ROWS)])
+            averaged = self.problem.build(self.problem.parameters)
+            values = torch.cat([averaged(self.x[rows]) for rows in chunks(len(self.x), _ROWS)])
         score = _mean(self._errors(values))
         if score < min(value for _, value in self.history):
             self.best, self.best_step = [p.detach().clone() for p in self.problem.parameters], self.taken
@@ -198,22 +194,14 @@ class Descent:
 
     # -- values and errors ---------------------------------------------------------------------------------------------
 
-    @property
-    def _spread(self) -> float:
-        """Root mean square deviation of an output."""
-        return math.sqrt(self.variance / self.target.shape[1])
-
     def _batch(self, size: int, stream: int, step: int) -> Tensor:
         return self.draw(size, _stream_seed(self.seed, stream, step))
-
-    def _trained(self, x: Tensor) -> Tensor:
-        return self.problem.evaluate(self.problem.parameters, self.problem.coordinates(x))
 
     def _values(self, function: Callable[[Array], Array], x: Tensor) -> Tensor:
         """Values of the caller's network or polynomial at x (n, d), without a gradient."""
         with torch.no_grad():
             parts = [on(x[rows], self.poly.prototype) for rows in chunks(len(x), _ROWS)]
-            return torch.cat([on(function(part), self.place) for part in parts])
+            return torch.cat([on(function(part), self.like) for part in parts])
 
     def _errors(self, values: Tensor) -> Tensor:
         """What is minimised, of each held-out sample (n,): divergence or squared error."""
@@ -224,33 +212,24 @@ class Descent:
         return (values.double() - self.target).square().sum(1) / self.variance
 
 
-class Curvature:
-    """Products with the derivative J of a polynomial's values (n, o) in its parameters, by differentiating twice."""
+def steps_of(problem: Trainable, x: Tensor, seed: int) -> list[float]:
+    """1 / curvature for each group of parameters, such that one step of that size in all does not overshoot.
 
-    def __init__(self, problem: Trainable, coordinates: Tensor, seed: int) -> None:
+    With J the derivative of the values (n, o) in the parameters, the largest eigenvalue of J'J / n on a batch bounds
+    the step. If features outnumber the samples of a batch, it exceeds the expected one by just the sampling noise that
+    a step has to tolerate.
+    """
+    rng = np.random.default_rng(seed)
+    with torch.enable_grad():
         # Outputs with parameters of their own all have the same curvature, so one is enough.
-        chosen = [p[:1] if problem.separate else p for p in problem.parameters]
-        with torch.enable_grad():
-            self.parameters = [p.detach().requires_grad_() for p in chosen]
-            self.values = problem.evaluate(self.parameters, coordinates)
-            self.probe = torch.zeros_like(self.values, requires_grad=True)
-            self.pulled = torch.autograd.grad(self.values, self.parameters, self.probe, create_graph=True)
-        self.rng = np.random.default_rng(seed)
+        theta = [(p[:1] if problem.separate else p).detach().requires_grad_() for p in problem.parameters]
+        values = problem.build(theta)(x)
+        probe = torch.zeros_like(values, requires_grad=True)
+        pulled = torch.autograd.grad(values, theta, probe, create_graph=True)
 
-    def units(self) -> list[float]:
-        """1 / curvature for each group of parameters, such that one step of that size in all does not overshoot.
-
-        The largest eigenvalue of J'J / n on a batch bounds the step. If features outnumber the samples of a batch, it
-        exceeds the expected one by just the sampling noise that a step has to tolerate.
-        """
-        groups = range(len(self.parameters))
-        own = [self.largest([float(i == j) for j in groups]) for i in groups]
-        joint = self.largest([v**-0.5 if v > 0 else 0.0 for v in own])
-        return [1 / (v * joint) if v > 0 else 0.0 for v in own]
-
-    def largest(self, scales: Sequence[float]) -> float:
+    def largest(scales: Sequence[float]) -> float:
         """Largest eigenvalue of D J'J D / n, with D = scales on each group, by the power method."""
-        noise = [torch.tensor(self.rng.standard_normal(tuple(p.shape))).to(p) for p in self.parameters]
+        noise = [torch.tensor(rng.standard_normal(tuple(p.shape))).to(p) for p in theta]
         v, value = [s * a for s, a in zip(scales, noise, strict=True)], 0.0
         for _ in range(_POWERS):
             size = _norm(v)
@@ -258,14 +237,19 @@ class Curvature:
                 return 0.0
             scaled = [s * a / size for s, a in zip(scales, v, strict=True)]
             # J'u is linear in u, and its derivative is J.
-            along = torch.autograd.grad(self.pulled, self.probe, scaled, retain_graph=True)[0]
-            image = torch.autograd.grad(self.values, self.parameters, along, retain_graph=True)
-            v = [s * a / len(self.values) for s, a in zip(scales, image, strict=True)]
+            along = torch.autograd.grad(pulled, probe, scaled, retain_graph=True)[0]
+            image = torch.autograd.grad(values, theta, along, retain_graph=True)
+            v = [s * a / len(values) for s, a in zip(scales, image, strict=True)]
             value = _norm(v)
         return value
 
+    groups = range(len(theta))
+    own = [largest([float(i == j) for j in groups]) for i in groups]
+    joint = largest([v**-0.5 if v > 0 else 0.0 for v in own])
+    return [1 / (v * joint) if v > 0 else 0.0 for v in own]
 
-def _place(like: Array) -> Tensor:
+
+def _training_tensor(like: Array) -> Tensor:
     """A tensor with the dtype and device of the training for a polynomial over arrays like this one."""
     native = isinstance(like, Tensor)
     # Scales are computed in float64, which Apple's GPUs do not have.
@@ -274,13 +258,13 @@ def _place(like: Array) -> Tensor:
     return torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32), device=device)
 
 
-def _draws(inputs: Inputs, seed: int, place: Tensor) -> tuple[Draw, Tensor]:
+def _draws(inputs: Inputs, seed: int, like: Tensor) -> tuple[Draw, Tensor]:
     """A function that draws training batches, and the held-out samples."""
     held_out = _stream_seed(seed, _VALIDATION, 0)
     if not isinstance(inputs, Samples):
-        inputs = inputs.to(place)
+        inputs = inputs.to(like)
         return inputs.sample, inputs.sample(_HELD_OUT, held_out)
-    x, n = on(inputs.x, place), inputs.count
+    x, n = on(inputs.x, like), inputs.count
     weights = None if inputs.weights is None else to_numpy(inputs.weights).astype(float)
     count = min(_HELD_OUT, n // 5)
     if count < 2:

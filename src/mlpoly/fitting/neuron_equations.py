@@ -6,7 +6,8 @@ in nothing else.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, widen
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
@@ -40,16 +41,20 @@ class NeuronBasis(Generic[P]):
 
     def __init__(self, start: P, gate: Gate | None) -> None:
         self.start = start
-        self._bounded: BoundedPolynomial | None = None
-        if isinstance(start, BoundedPolynomial) and start.degree:  # degree 0 has no lines
-            self._bounded = start
+        lines = isinstance(start, BoundedPolynomial) and start.degree > 0
+        bounded: Any = start if lines else None
         self._spreads: Array = None  # (h,), of the second factors given the preactivations
-        if start.series.gated is not None and gate is not None:
+        self._bounded, series = bounded, start.series
+        if series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
             # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
-            self._spreads = xp.where(real, gate.spreads, along * 0 if self._bounded is None else xp.abs(along))
-        self.known = self._coefficients()
+            self._spreads = xp.where(real, gate.spreads, along * 0 if bounded is None else xp.abs(along))
+        # Series, lines, and the same times the second factor: in this order everywhere, where there are any.
+        slopes, gate_slopes = (None, None) if bounded is None else (bounded.slopes, bounded.gate_slopes)
+        self._blocks = (series.plain, slopes, series.gated, None if series.gated is None else gate_slopes)
+        rows = [widen(b) if i < 2 else widen(b) * self._spreads for i, b in enumerate(self._blocks) if b is not None]
+        self.known = namespace(start=series.plain).concat(rows)
 
     def values(self, y: Array, z: Array | None) -> Array:
         """Values (basis, n, h) at n points with linear forms y = w.x and, for gated units, z = v.x, (n, h) each."""
@@ -61,43 +66,26 @@ class NeuronBasis(Generic[P]):
         if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])
         e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
-        with_gate = [*functions[: start.degree], *(lines if bounded and bounded.gate_slopes is not None else [])]
+        with_gate = [*functions[: start.degree], *(lines if self._blocks[3] is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
-
-    def _coefficients(self) -> Array:
-        series, bounded = self.start.series, self._bounded
-        parts = [series.plain, *([] if bounded is None else [bounded.slopes])]
-        second = [] if series.gated is None else [series.gated]
-        if second and bounded is not None and bounded.gate_slopes is not None:
-            second.append(bounded.gate_slopes)
-        rows = [*map(widen, parts), *(widen(part) * self._spreads for part in second)]
-        return namespace(start=series.plain).concat(rows)
 
     def polynomial(self, coefficients: Array, method: str) -> P:
         """The polynomial with coefficients (basis, h), bounded if the start was; `method` describes its source."""
-        start, bounded = self.start, self._bounded
-        order, lines, like = start.degree + 1, 0 if bounded is None else 2, start.series.plain
-        plain, slopes = coefficients[:order, ...], coefficients[order : order + lines, ...]
-        gated = gate_slopes = None
-        if start.series.gated is not None:
-            second = cast_like(coefficients[order + lines :, ...] * safe_inverse(self._spreads), like)
-            gated, gate_slopes = second[: start.degree, ...], second[start.degree :, ...]
-        source = Source(start.source.activation, method)
-        poly = replace(start, series=Series(cast_like(plain, like), gated), source=source)
-        if bounded is not None:
-            poly = replace(poly, slopes=cast_like(slopes, like))
-            poly = poly if bounded.gate_slopes is None else replace(poly, gate_slopes=gate_slopes)
-        return poly
+        sizes = [0 if block is None else int(block.shape[0]) for block in self._blocks]
+        parts: list[Array] = []
+        for i, (block, end) in enumerate(zip(self._blocks, accumulate(sizes), strict=True)):
+            part = coefficients[end - sizes[i] : end, ...]
+            if i >= 2 and block is not None:
+                part = part * safe_inverse(self._spreads)
+            parts.append(None if block is None else cast_like(part, block))
+        plain, slopes, gated, gate_slopes = parts
+        source = Source(self.start.source.activation, method)
+        poly = replace(self.start, series=Series(plain, gated), source=source)
+        return poly if slopes is None else replace(poly, slopes=slopes, gate_slopes=gate_slopes)
 
 
 class NeuronEquations(Generic[P]):
-    """Normal equations of every neuron of a polynomial by itself.
-
-    Parameters
-    ----------
-    basis : NeuronBasis
-        With the closed form, which is the prior.
-    """
+    """Normal equations of every neuron of a polynomial by itself; the closed form of the basis is the prior."""
 
     def __init__(self, basis: NeuronBasis[P]) -> None:
         self.basis = basis
@@ -105,18 +93,9 @@ class NeuronEquations(Generic[P]):
         self._right: Array = None  # (h, basis, 1)
 
     def add(self, y: Array, z: Array | None, target: Array, weights: Array | None = None) -> None:
-        """Add n points of every neuron.
+        """Add n points of every neuron: forms y = w.x and z = v.x and values of the network's units, (n, h) each.
 
-        Parameters
-        ----------
-        y : array (n, h)
-            Linear forms w.x.
-        z : array (n, h) or None
-            Second linear forms v.x, for gated units.
-        target : array (n, h)
-            Values of the network's units.
-        weights : array (n, 1) or (n, h), optional
-            One by default.
+        Weights (n, 1) or (n, h) are one by default.
         """
         xp, (size, h) = namespace(y=y), self.basis.known.shape
         for part in chunks(y.shape[0], max(1, _NUMBERS // (size * h + 1))):
@@ -129,14 +108,10 @@ class NeuronEquations(Generic[P]):
             self._right = right if self._right is None else self._right + right
 
     def polynomial(self, prior: float, method: str) -> P:
-        """The polynomial of all points so far, bounded if the start was.
+        """The polynomial of all points so far, bounded if the start was; `method` describes its source.
 
-        Parameters
-        ----------
-        prior : float
-            Weight of the closed form, on the scale of those of the points; above 0. It decides where they do not.
-        method : str
-            Description for the polynomial's source.
+        The prior is the weight of the closed form, on the scale of those of the points; above 0. It decides where they
+        do not.
         """
         known = self.basis.known
         xp = namespace(start=known)

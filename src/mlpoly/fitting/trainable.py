@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
+from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import products
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.records import map_arrays, replace
-from mlpoly.units import Series
+from mlpoly.units import Series, Units
 
 Tensor = torch.Tensor
 
@@ -30,14 +30,20 @@ _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below whi
 
 @dataclass(frozen=True)
 class Trainable:
-    """A polynomial as a function of parameters."""
+    """A polynomial as a function of parameters: one tensor for each group of similar features."""
 
-    parameters: tuple[Tensor, ...]  # those of the polynomial, one tensor per group of similar features
-    coordinates: Callable[[Tensor], Tensor]  # of inputs (n, d), for `evaluate`; independent of the parameters
-    evaluate: Callable[[Sequence[Tensor], Tensor], Tensor]  # (parameters, coordinates) -> values (n, o)
-    polynomial: Callable[[Sequence[Tensor]], Any]  # parameters -> polynomial of the same form
+    parameters: tuple[Tensor, ...]
+    build: Callable[[Sequence[Tensor]], Any]  # parameters, in any precision, to a polynomial for inputs in the same
     # whether each output is linear in parameters of its own, along their first axis: then all have the same curvature
     separate: bool
+
+    def polynomial(self, parameters: Sequence[Tensor]) -> Any:
+        """The polynomial at given parameters, in float64 and in the form that it had."""
+        poly = self.build([p.double() for p in parameters])
+        if not isinstance(poly, DensePolynomial) or poly.directions is None:
+            return poly
+        poly = poly.expanded()
+        return poly if poly.quadratic is None else replace(poly, quadratic=0.5 * (poly.quadratic + poly.quadratic.mT))
 
 
 def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
@@ -46,82 +52,68 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
     Fewer features than a batch has samples are whitened. More are not whitened fully: sampling noise would limit the
     steps in all directions alike, while directions with much variance matter first.
     """
+    dtype: Any = poly.prototype.dtype
+    wide: Any = map_polynomial(poly, lambda a: a.double())
     if isinstance(poly, NeuronPolynomial):
-        return _neurons(poly, sample)
-    if isinstance(poly, DensePolynomial):
-        return _dense(poly, sample, math.comb(poly.dim_in + poly.degree, poly.degree) <= batch_size)
-    if isinstance(poly, ChaosPolynomial):
-        return _chaos(poly, sample, len(poly.exponents) <= batch_size)
-    raise TypeError(
-        f"poly must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, got {type(poly).__name__}."
-    )
+        parameters, build = _neurons(wide, sample)
+    elif isinstance(poly, DensePolynomial):
+        full = math.comb(poly.dim_in + poly.degree, poly.degree) <= batch_size
+        parameters, build = _dense(wide.expanded(), sample, full)
+    elif isinstance(poly, ChaosPolynomial):
+        parameters, build = _chaos(wide, sample, len(poly.exponents) <= batch_size)
+    else:
+        raise TypeError(
+            f"poly must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, got {type(poly).__name__}."
+        )
+    return Trainable(tuple(p.to(dtype) for p in parameters), build, not isinstance(poly, NeuronPolynomial))
 
 
-def _dense(poly: DensePolynomial, sample: Tensor, full: bool) -> Trainable:
+Parameters = tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]
+
+
+def _dense(poly: Any, sample: Tensor, full: bool) -> Parameters:
     """Features 1, z and (z z' - E z z') / sqrt 2, with z = T (x - mean): orthonormal for whitened Gaussian inputs."""
-    degree, dtype, mean = poly.degree, poly.center.dtype, sample.mean(0)
+    mean: Any = sample.mean(0)
     cov = _covariance(sample - mean)
     T, inverse = _whitener(cov, full)
     second = T @ cov @ T  # E z z', which is I only if whitened in full
-    wide: Any = map_polynomial(poly.expanded(), lambda a: a.double())
-    start = [wide(mean)]
-    if degree >= 1:
-        start.append(wide.gradient(mean) @ inverse)
-    if degree == 2:
+    start: list[Any] = [poly(mean)]
+    if poly.degree >= 1:
+        start.append(poly.gradient(mean) @ inverse)
+    if poly.degree == 2:
         # z' B z = <B, z z' - E z z'> + <B, E z z'>: the constant takes up the mean of the quadratic part.
-        bend = inverse @ wide.quadratic @ inverse
+        bend = inverse @ poly.quadratic @ inverse
         start[0] = start[0] + (bend * second).sum((1, 2))
         start.append(0.5 * (bend + bend.mT) * math.sqrt(2))
-    mean_, T_, second_ = (a.to(dtype) for a in (mean, T, second))
 
-    def in_z(theta: Sequence[Tensor], center: Tensor, moment: Tensor) -> DensePolynomial:
-        """The polynomial of z at given parameters, around `center`."""
-        if degree < 2:
-            return DensePolynomial(center, theta[0], theta[1] if degree else None)
-        bend = theta[2] * math.sqrt(0.5)
-        return DensePolynomial(center, theta[0] - (bend * moment).sum((1, 2)), theta[1], bend)
+    def build(theta: Sequence[Tensor]) -> DensePolynomial:
+        terms: list[Any] = [*theta, None, None]
+        constant, linear, bend = terms[:3]
+        center, directions, moment = (a.to(theta[0].dtype) for a in (mean, T, second))
+        if bend is not None:
+            bend = bend * math.sqrt(0.5)
+            constant = constant - (bend * moment).sum((1, 2))
+        return DensePolynomial(center, constant, linear, bend, directions if linear is not None else None)
 
-    def polynomial(theta: Sequence[Tensor]) -> DensePolynomial:
-        p = in_z([a.double() for a in theta], mean, second)
-        quadratic = None if p.quadratic is None else T @ p.quadratic @ T
-        return replace(
-            p,
-            linear=None if p.linear is None else p.linear @ T,
-            quadratic=None if quadratic is None else 0.5 * (quadratic + quadratic.mT),
-        )
-
-    return Trainable(
-        tuple(a.to(dtype) for a in start),
-        lambda x: (x - mean_) @ T_,
-        lambda theta, z: in_z(theta, mean_ * 0, second_)(z),
-        polynomial,
-        True,
-    )
+    return start, build
 
 
-def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> Trainable:
+def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> Parameters:
     """Features he_a(z), scaled to unit mean square, and whitened while a batch outnumbers them."""
-    exponents, dtype = np.asarray(poly.exponents, dtype=np.int64), poly.center.dtype
-    wide = map_polynomial(poly, lambda a: a.double())
-    features = products((sample - wide.center) @ wide.whitener.T, exponents).T  # (n, t)
+    features = products((sample - poly.center) @ poly.whitener.T, poly.table).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
     # The constant is one of the features, so they are not centred.
     T, inverse = _whitener(_covariance(features / scale), True) if full else (None, None)
 
-    def mixed(a: Tensor, matrix: Tensor | None) -> Tensor:
-        return a if matrix is None else a @ matrix
+    def build(theta: Sequence[Tensor]) -> ChaosPolynomial:
+        values = theta[0] if T is None else theta[0] @ T.to(theta[0].dtype)
+        base = map_polynomial(poly, lambda a: a.to(values.dtype))
+        return replace(base, values=values / scale.to(values.dtype))
 
-    scale_, T_ = scale.to(dtype), None if T is None else T.to(dtype)
-    return Trainable(
-        (mixed(wide.values * scale, inverse).to(dtype),),
-        lambda x: mixed(products((x - poly.center) @ poly.whitener.T, exponents).T / scale_, T_),
-        lambda theta, phi: phi @ theta[0].mT,
-        lambda theta: replace(wide, values=mixed(theta[0].double(), T) / scale),
-        True,
-    )
+    return [poly.values * scale if inverse is None else poly.values * scale @ inverse], build
 
 
-def _neurons(poly: Any, sample: Tensor) -> Trainable:
+def _neurons(poly: Any, sample: Tensor) -> Parameters:
     """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
 
     Coefficients are trained times the effect that a change of them has on the outputs: the size of the neuron's
@@ -129,62 +121,46 @@ def _neurons(poly: Any, sample: Tensor) -> Trainable:
     is trained, and readouts of directions without variance at the start would then blow up. A bounded polynomial is
     not standardised, because its bounds are in multiples of the standard deviations that it has.
     """
-    dtype = poly.prototype.dtype
-    wide = map_polynomial(poly, lambda a: a.double())
-    wide = _balanced(_standardised(wide, sample) if isinstance(wide, RidgePolynomial) else wide, sample)
-    gain = torch.ones_like(wide.units.scales) if wide.readout is None else _positive(wide.readout.norm(dim=0))
-    y, z = wide.forms_at(sample)
-    # Root mean square (h,) of the part of the second factor that the preactivation does not explain.
-    rest = None if z is None else wide.units.residual(z, wide.units.standardise(y)).square().mean(0).sqrt()
-    gated = gain if rest is None else gain * _positive(rest)
-    start: dict[str, Tensor] = {}
-    if wide.readout is None:
-        start["series"] = wide.series.plain
-    else:
-        start |= {"bias": wide.bias, "readout": wide.readout}
-        if wide.degree:  # without the constants of the series, which would only duplicate the bias
-            start["series"] = wide.series.plain[1:] * gain
-    if wide.series.gated is not None:
-        start["gate"] = wide.series.gated * gated
-    if isinstance(wide, BoundedPolynomial) and wide.degree:
-        start["slopes"] = wide.slopes * gain
-        if wide.gate_slopes is not None:
-            start["gate_slopes"] = wide.gate_slopes * gated
+    poly = _balanced(_standardised(poly, sample) if isinstance(poly, RidgePolynomial) else poly, sample)
+    gain = torch.ones_like(poly.units.scales) if poly.readout is None else _positive(poly.readout.norm(dim=0))
+    gated = gain
+    y, z = poly.forms_at(sample)
+    if z is not None:  # times the root mean square (h,) of the part that the preactivation does not explain
+        gated = gain * _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
+    lines = isinstance(poly, BoundedPolynomial) and poly.degree
+    # The constants of the series would only duplicate the bias, if there is a readout.
+    coefficients = {
+        "plain": poly.series.plain[0 if poly.readout is None else 1 :],
+        "gated": poly.series.gated,
+        "slopes": poly.slopes if lines else None,
+        "gate_slopes": poly.gate_slopes if lines else None,
+    }
+    factors = {"plain": gain, "gated": gated, "slopes": gain, "gate_slopes": gated}
+    start = {} if poly.readout is None else {"bias": poly.bias, "readout": poly.readout}
+    start |= {name: a * factors[name] for name, a in coefficients.items() if a is not None and len(a)}
 
-    def rebuilt(p: Any, gain: Tensor, gated: Tensor, theta: Sequence[Tensor]) -> Any:
-        """The polynomial at given parameters."""
-        at = dict(zip(start, theta, strict=True))
-        plain = p.series.plain
-        if "series" in at:
-            plain = at["series"] / gain if p.readout is None else torch.cat([plain[:1], at["series"] / gain])
-        series = Series(plain, at["gate"] / gated if "gate" in at else None)
-        inner = replace(p, series=series, readout=at.get("readout"), bias=at.get("bias", p.bias))
-        if "slopes" not in at:
-            return inner
-        lines = at["gate_slopes"] / gated if "gate_slopes" in at else p.gate_slopes
-        return replace(inner, slopes=at["slopes"] / gain, gate_slopes=lines)
+    def build(theta: Sequence[Tensor]) -> Any:
+        dtype = theta[0].dtype
+        at = {n: a / factors[n].to(dtype) if n in factors else a for n, a in zip(start, theta, strict=True)}
+        base = map_polynomial(poly, lambda a: a.to(dtype))
+        plain = base.series.plain
+        if "plain" in at:
+            plain = at["plain"] if base.readout is None else torch.cat([plain[:1], at["plain"]])
+        series = Series(plain, at.get("gated", base.series.gated))
+        base = replace(base, series=series, readout=at.get("readout"), bias=at.get("bias", base.bias))
+        return replace(base, **{name: at[name] for name in ("slopes", "gate_slopes") if name in at})
 
-    fixed, gain_, gated_ = map_polynomial(wide, lambda a: a.to(dtype)), gain.to(dtype), gated.to(dtype)
-    return Trainable(
-        tuple(a.to(dtype) for a in start.values()),
-        lambda x: x,
-        lambda theta, x: rebuilt(fixed, gain_, gated_, theta)(x),
-        lambda theta: rebuilt(wide, gain, gated, [a.double() for a in theta]),
-        False,
-    )
+    return list(start.values()), build
 
 
 def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     """The same polynomial with the shifts, scales and slopes of the sample; constant neurons keep theirs."""
-    y = sample @ p.units.directions.T
-    spread = y.std(0, correction=0)
-    moving = spread > 1e-9 * spread.max()
-    shifts, scales = y.mean(0).where(moving, p.units.shifts), spread.where(moving, p.units.scales)
-    units, gate = replace(p.units, shifts=shifts, scales=scales), p.units.gate
-    if gate is not None:
-        t, z = units.standardise(y), sample @ gate.directions.T
-        slopes = (t * (z - z.mean(0))).mean(0)
-        units = replace(units, gate=replace(gate, shifts=z.mean(0) - slopes * t.mean(0), slopes=slopes, spreads=None))
+    units = Units.under(p.units, Gaussian.from_samples(sample))
+    moving = units.scales > 1e-9 * units.scales.max()
+    shifts, scales = (
+        new.where(moving, old) for new, old in ((units.shifts, p.units.shifts), (units.scales, p.units.scales))
+    )
+    units = replace(units, shifts=shifts, scales=scales)
     series = p.series.rebase(p.units, units)
     if p.readout is None and p.bias is not None:  # the neurons are the outputs: their constants take up the bias
         series = replace(series, plain=torch.cat([series.plain[:1] + p.bias, series.plain[1:]]))
@@ -200,11 +176,12 @@ def _balanced(p: Any, sample: Tensor) -> Any:
     series = replace(p.series, plain=torch.cat([p.series.plain[:1] - mean, p.series.plain[1:]]))
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
     # The activation no longer describes the rescaled neurons.
-    fields = {"readout": p.readout * size, "bias": bias, "activation": None}
-    made = replace(p, series=map_arrays(series, lambda a: a / size), **fields)
+    series = map_arrays(series, lambda a: a / size)
+    scaled = replace(p, series=series, readout=p.readout * size, bias=bias, activation=None)
     if not isinstance(p, BoundedPolynomial):
-        return made
-    return replace(made, slopes=p.slopes / size, gate_slopes=None if p.gate_slopes is None else p.gate_slopes / size)
+        return scaled
+    slopes, gate_slopes = map_arrays((p.slopes, p.gate_slopes), lambda a: a / size)
+    return replace(scaled, slopes=slopes, gate_slopes=gate_slopes)
 
 
 def _covariance(rows: Tensor) -> Tensor:

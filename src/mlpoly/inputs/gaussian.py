@@ -112,7 +112,8 @@ class Gaussian(Gaussians):
         if samples.shape[0] == 0:
             raise ValueError("samples has no rows; pass at least one sample.")
         names = check_names(names, samples.shape[1])
-        return replace(MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage), names=names)
+        estimated = MomentAccumulator(samples.shape[1]).update(samples).gaussian(shrinkage=shrinkage)
+        return replace(estimated, names=names).remember(samples)
 
     @property
     def weights(self) -> Array:

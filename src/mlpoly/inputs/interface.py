@@ -22,6 +22,7 @@ from mlpoly.arrays import (
     promote,
     readable,
     safe_inverse,
+    take_rows,
     to_numpy,
     widen,
 )
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
 
 T = TypeVar("T", bound="Inputs")
+G = TypeVar("G", bound="Gaussians")
+
+_REMEMBERED = 2**20  # numbers of the data that are kept beside an estimated distribution
 
 
 class Inputs(Tabular, ABC):
@@ -162,9 +166,20 @@ class Gaussians(Inputs):
     ----------
     weights : array (c,)
         Weights of the components, not negative, with sum one.
+    rows : array (m, d) or None
+        Some of the data that it was estimated from, if it was: closed forms are compared with them. No field, so that
+        whatever is made from these inputs by a change does not have them.
     """
 
     weights: Array
+    rows: Array | None = None
+
+    def remember(self: G, data: Array) -> G:
+        """The same inputs with evenly spaced rows of the data (n, d) that they were estimated from."""
+        n, d = data.shape
+        count = min(n, max(256, min(8192, _REMEMBERED // d)))
+        object.__setattr__(self, "rows", take_rows(data, np.linspace(0, n - 1, count).round().astype(int)))
+        return self
 
     @property
     @abstractmethod

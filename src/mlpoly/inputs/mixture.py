@@ -155,7 +155,8 @@ class GaussianMixture(Gaussians):
             label: MomentAccumulator(samples.shape[1]).update(take_rows(samples, np.flatnonzero(classes == label)))
             for label in np.unique(classes).tolist()
         }
-        return replace(cls.from_accumulators(groups, shrinkage), names=check_names(names, samples.shape[1]))
+        names = check_names(names, samples.shape[1])
+        return replace(cls.from_accumulators(groups, shrinkage), names=names).remember(samples)
 
     @classmethod
     def from_accumulators(
@@ -187,7 +188,7 @@ class GaussianMixture(Gaussians):
             raise ValueError(f"covariance_type must be one of ['diag', 'full', 'tied'], got {kind!r}.")
         parts = (model.weights_ / model.weights_.sum(), model.means_, model.covariances_)
         weights, means, covs = (constant(a, wide) for a in parts)
-        return cls(weights, means, covs, kind == "tied", samples.dtype, names)
+        return cls(weights, means, covs, kind == "tied", samples.dtype, names).remember(samples)
 
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,8 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree, warn=True)
         if rows is None:
-            return fit_joint(_one_layer(net, degree), inputs, degree)
+            together: Any = fit_joint(_one_layer(net, degree), inputs, degree)
+            return together
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)
