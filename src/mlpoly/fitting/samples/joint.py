@@ -150,9 +150,9 @@ class _Neurons:
         learning, self.everything = NeuronEquations(self.basis), NeuronEquations(self.basis)
         learned, (size, h) = 0.0, self.basis.known.shape
         for x, weights, held in split.chunks(size * h):
-            forms, hidden = self.basis.start.forms_at(x), net.hidden(x)
-            learning.add(*forms, hidden, weights)
-            self.everything.add(*forms, hidden, weights + held)
+            (y, z), hidden = self.basis.start.forms_at(x), net.hidden(x)
+            learning.add(y, z, hidden, weights)
+            self.everything.add(y, z, hidden, weights + held)
             learned += scalar(namespace(w=weights).sum(weights))
         own = learning.polynomial(PRIOR * learned, METHOD)
         before, after, _ = split.compare(closed, own)
