@@ -287,6 +287,19 @@ def test_estimated_gaussians_pass_through_jit_with_the_dtype_of_their_samples(rn
         assert jax.jit(lambda g: g.sample(2))(gaussian).dtype == np.float32
 
 
+def test_an_accumulator_continues_from_moments(backend, rng):
+    rows = rng.normal(size=(50, 3)) + 4
+    first = mp.MomentAccumulator(3).update(make(rows[:20], backend))
+    again = mp.MomentAccumulator.from_moments(first.count, first.mean, first.scatter)
+    merged = again.update(make(rows[20:], backend)).gaussian()
+    assert_close(merged.mean, rows.mean(0), backend.tolerance)
+    assert_close(merged.cov, np.cov(rows, rowvar=False, bias=True), backend.tolerance)
+    with pytest.raises(ValueError, match="scatter has shape"):
+        mp.MomentAccumulator.from_moments(2, first.mean, first.mean)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        mp.MomentAccumulator.from_moments(0, first.mean, first.scatter)
+
+
 @pytest.mark.parametrize("asked", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_moments_from_elsewhere_come_in_the_dtype_asked_for_but_never_in_16_bits(asked):
     mean, scatter = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)

@@ -21,6 +21,8 @@ from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Table, Tabular
 
+Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blocks by name
+
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.
@@ -96,7 +98,7 @@ class Attribution(Tabular, Plottable):
 
 def attribute(
     model: nn.Module,
-    polys: Conversion | Mapping[str, Polynomial | PolynomialModule],
+    polys: Polynomials,
     prompt: str | Sequence[int] | Tensor,
     target: int | None = None,
     *,
@@ -180,7 +182,7 @@ def attribute(
     return Attribution(tuple(chosen), tuple(ids), *words, parts, actual, reached.cpu().numpy(), centred)
 
 
-def polynomials_of(polys: Conversion | Mapping[str, Polynomial | PolynomialModule]) -> dict[str, Polynomial]:
+def polynomials_of(polys: Polynomials) -> dict[str, Polynomial]:
     """Return polynomials by the names of their blocks."""
     given = polys.polynomials if isinstance(polys, Conversion) else polys
     if not isinstance(given, Mapping) or not given:
