@@ -289,7 +289,7 @@ TABLE = [
      r"written by save\(\)"),
     ("header is no JSON", lambda p: mp.load(foreign(p, "{")), mp.FileFormatError, "polynomial.file",
      r"written by save\(\)"),
-    ("missing tree", lambda p: mp.load(foreign(p, ONE_OF_OURS % 4)), mp.FileFormatError, "polynomial.file",
+    ("missing tree", lambda p: mp.load(foreign(p, ONE_OF_OURS % 5)), mp.FileFormatError, "polynomial.file",
      "Save it again"),
     ("other layout", lambda p: mp.load(foreign(p, ONE_OF_OURS % 3)), mp.FileFormatError, "layout 3", "fit and save"),
     ("unknown library", lambda p: mp.load(saved(p), library="tensorflow"), ValueError, "^library ",
