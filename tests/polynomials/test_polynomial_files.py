@@ -267,6 +267,13 @@ def test_only_polynomials_are_read(tree, message, tmp_path):
         mp.load(tmp_path / "poly")
 
 
+def test_other_layouts_are_refused(tmp_path):
+    FITS["ridge"]().save(tmp_path / "poly")
+    rewritten(tmp_path / "poly", header_of(tmp_path / "poly") | {"layout": 3}, load_file(tmp_path / "poly"))
+    with pytest.raises(mp.FileFormatError, match=r"layout 3, .*fit and save again"):
+        mp.load(tmp_path / "poly")
+
+
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, '{"degree": ' + "1" * 5000 + "}", None], ids=["nested", "digits", "stages"]
 )
