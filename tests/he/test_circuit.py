@@ -97,7 +97,7 @@ def test_intermediates_are_standardised_forms_over_the_radius():
     net, x = network("GLU", d=D), points(D)
     poly = mp.fit(net, INPUTS, 3)
     circuit = poly.to_he()
-    (values,), radius = circuit.intermediates(x), circuit.layers[0].radius
+    (values,), radius = circuit.run(x).entries, circuit.layers[0].radius
     y, z = poly.forms_at(x)
     t = poly.units.standardise(y)
     np.testing.assert_allclose(values[:, :6], t / radius, rtol=0, atol=1e-13)
@@ -116,7 +116,7 @@ def test_radius_follows_the_probability_and_the_samples():
         assert 11 * math.erfc(radius / math.sqrt(2)) == pytest.approx(outside, rel=1e-6)
     far = INPUTS.mean + 20 * (INPUTS.sample(5, seed=0) - INPUTS.mean)
     wider = poly.to_he(samples=far)
-    largest = [np.abs(u).max() for u in wider.intermediates(far)]
+    largest = [np.abs(u).max() for u in wider.run(far).entries]
     assert max(largest) <= 1 + 1e-12 and wider.layers[0].radius > poly.to_he().layers[0].radius
     np.testing.assert_allclose(wider(far), poly(far), rtol=1e-9)
     assert poly.to_he(samples=mp.Samples(far)).layers[0].radius == wider.layers[0].radius
@@ -128,7 +128,7 @@ def test_samples_are_within_the_ranges_made_for_them(name):
     for seed in range(10):
         x = INPUTS.mean + 3 + 6 * (INPUTS.sample(1 + seed, seed=seed) - INPUTS.mean)
         circuit = poly.to_he(samples=x)
-        assert max(np.abs(u).max() for u in circuit.intermediates(x)) <= 1
+        assert max(np.abs(u).max() for u in circuit.run(x).entries) <= 1
         near = INPUTS.sample(20, seed=1)
         assert (np.abs(circuit(near) - poly(near)) / amplification(circuit, near)).max() < 50 * np.finfo(float).eps
 

@@ -716,7 +716,7 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
         ("softplus", refuse(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), TypeError, "threshold"),
         ("slopes", lambda: activation_from_torch(nn.PReLU(6)), TypeError, r"PReLU\(6\) is a different function for"),
         ("array", lambda: from_torch([1.0]), TypeError, r"must be a torch\.nn\.Module"),
-        ("nothing", refuse(), TypeError, "needs a Linear, which tells the number of inputs; got no modules"),
+        ("nothing", refuse(), TypeError, "needs a Linear, which sets the number of inputs; got no modules"),
         ("no sizes", refuse(nn.ReLU(), nn.Tanh()), TypeError, "got ReLU, Tanh"),
         ("sizes", refuse(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)), TypeError,
          r"Affine\(5 -> 3\) takes 5 inputs, but the parts before it give 6"),

@@ -190,15 +190,8 @@ class Circuit(Tabular):
         """Outputs (..., o) at points x (..., d), in float64 and without encryption."""
         return self.run(x).outputs
 
-    def intermediates(self, x: Any) -> list[np.ndarray]:
-        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), at points x (..., d).
-
-        Within the range they are at most one. The entry that is always one is left out.
-        """
-        return self.run(x).entries
-
     def run(self, x: Any) -> CircuitValues:
-        """All values at points x (..., d), in float64 and without encryption."""
+        """Values of all layers and outputs at points x (..., d), in float64 and without encryption."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.dim_in}): one row for each point.")
@@ -249,7 +242,10 @@ class CircuitValues:
 
     @property
     def entries(self) -> list[np.ndarray]:
-        """Entries of u of every layer, or of u and e, without the last ones, which are constant."""
+        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), without the last ones, which are constant.
+
+        Within the range they are at most one.
+        """
         rows = zip(self.layers, self.forms[1:], self.gates[1:], strict=True)
         return [np.concatenate([u[..., :-1], e[..., :-1]], -1) if r.gates else u[..., :-1] for r, u, e in rows]
 
