@@ -297,6 +297,7 @@ def test_digits(tmp_path, monkeypatch, capfd):
         kinds = {(p.inputs, p.degree): p.fvu_mixture for p in results.dynamics if (p.seed, p.step) == (1, step)}
         assert kinds["mixture", 2] < min(v for k, v in kinds.items() if k != ("mixture", 2))
     options = ["--hidden", "16", "--steps", "64", "--seeds", "2", "--samples", "500", "--paper-steps", "5", "--quiet"]
+    capfd.readouterr()  # Python is not quiet
     for until in ("training", "dynamics", "features", "attack", "report"):
         assert cli.main(["paper", "--out", str(tmp_path / "steps"), *options, "--until", until]) == 0
     assert capfd.readouterr().err == ""
