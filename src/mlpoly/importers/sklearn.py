@@ -115,8 +115,8 @@ def _network(estimator: Any) -> Network:
         raise TypeError(
             f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
             f"TransformedTargetRegressor, and no subclass that predicts in another way; got "
-            f"{type(estimator).__name__}. For another model with weights, pass them: mlpoly.MLP.from_layers([(W, b), ...], activation=...), "
-            f"mlpoly.Affine(W, b)."
+            f"{type(estimator).__name__}. For another model with weights, pass them: "
+            f"mlpoly.MLP.from_layers([(W, b), ...], activation=...), mlpoly.Affine(W, b)."
         )
     layers = list(zip(_fitted(estimator).coefs_, estimator.intercepts_, strict=True))
     if estimator.out_activation_ == "exp":
