@@ -13,10 +13,9 @@ from mlpoly.arrays import (
     promote,
     to_numpy,
 )
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 
 @record

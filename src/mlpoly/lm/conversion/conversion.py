@@ -18,9 +18,8 @@ from mlpoly.extras import library
 from mlpoly.files import make_folder, read_json, write_json, write_text
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.conversion.model_card import model_card
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, load
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"

@@ -17,9 +17,8 @@ from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.model.tracing import NO_PATH, trace, unembedding
 from mlpoly.lm.text.tokens import prompt_ids, token_text
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blocks by name
 

@@ -11,9 +11,8 @@ from mlpoly.charts.chart import Axis, Chart, Curve, Panel, shortened
 from mlpoly.features import principal_forms
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import Polynomials, polynomials_of
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 
 @dataclass(frozen=True)
