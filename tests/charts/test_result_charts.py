@@ -13,7 +13,7 @@ from mlpoly.charts import chart_of, eigenfeature_gallery, interaction_map, respo
 from mlpoly.charts.chart import Picture, shortened
 from mlpoly.charts.directions import direction_ranking
 from mlpoly.charts.terms import effect_map
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 from mlpoly.fitting.report import FitReport
 from mlpoly.records import replace
 

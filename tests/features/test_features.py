@@ -12,7 +12,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.charts.responses import response_chart
 from mlpoly.features import eigen
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 
 D, H, OUT = 40, 30, 3
 

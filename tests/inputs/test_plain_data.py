@@ -8,7 +8,7 @@ import pytest
 from support.backends import NUMPY64, make
 
 import mlpoly as mp
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 from mlpoly.inputs import as_inputs
 
 D = 3

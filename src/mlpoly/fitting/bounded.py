@@ -31,16 +31,9 @@ _NODES = 12  # Gauss-Legendre nodes on each panel
 def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
     """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
 
-    Parameters
-    ----------
-    net : Layer
-    inputs : Gaussian, GaussianMixture or Samples
-    degree : int
-    bound : float
-        Standard deviations of the preactivation under all inputs.
-    prior : float
-        Weight of the fit without a bound, with lines along the activation, relative to that of the inputs; above 0. It
-        decides where hardly any input is. Samples have a prior of their own, see `SampleFit`.
+    The bound is in standard deviations of the preactivation under all inputs. The `prior`, above 0, is the weight of
+    the fit without a bound, with lines along the activation, relative to that of the inputs; it decides where hardly
+    any input is. Samples have a prior of their own, see `SampleFit`.
     """
     bound, net = check_bound(bound), net.at_least_single()
     if not isinstance(net, Layer):
