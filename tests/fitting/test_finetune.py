@@ -295,31 +295,9 @@ def test_library_and_dtype_are_kept(kind, backend):
     assert_same_kind(found(x), start(x))
     errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]
     assert errors[1] < 0.7 * errors[0]
-
-
-def test_libraries_agree():
-    """The samples are the same in all, so the answers are."""
-    answers = []
-    for backend in BACKENDS[::2]:
-        with backend.active():
-            start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
-            found = finetune(network(True, backend), start, mixture(backend), **SHORT)
-            answers.append(to_numpy(found.series.plain))
-    for other in answers[1:]:
-        np.testing.assert_allclose(other, answers[0], rtol=1e-6, atol=1e-9)
-
-
-def test_result_is_a_polynomial_like_others(tmp_path):
-    net, inputs = network(True), mixture()
-    found = finetune(net, wrong("ridge", net), inputs, **SHORT)
-    x = inputs.sample(20, seed=3)
-    found.save(tmp_path / "p.safetensors")
-    np.testing.assert_array_equal(mp.load(tmp_path / "p.safetensors")(x), found(x))
-    np.testing.assert_allclose(found.to_torch()(torch.tensor(x)).numpy(), found(x), rtol=1e-12)
-    assert found.report.method == "fine-tuning"
-    assert found.truncate(1).report is None
-    assert (2.0 * found).report is None
-    assert mp.fvu(net, found, inputs).total < 0.6 * mp.fvu(net, wrong("ridge", net), inputs).total
+    if backend.dtype == "float64":  # the samples are the same in all libraries, so the answers are
+        same = finetune(network(), wrong(kind, network()), mixture(), **SHORT)
+        np.testing.assert_allclose(to_numpy(found(x)), same(to_numpy(x)), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 3])
