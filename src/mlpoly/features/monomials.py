@@ -17,6 +17,7 @@ import numpy as np
 
 from mlpoly.arrays import to_numpy, widen
 from mlpoly.errors import TooLargeError
+from mlpoly.features.quadratic_part import check_part
 from mlpoly.inputs import Gaussian, Inputs, Samples, inputs_of
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 
@@ -222,8 +223,7 @@ def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None
     has the squares.
     """
     inputs = inputs_of(poly, inputs)
-    if poly.degree < 2:
-        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+    check_part(poly, 2)
     one = poly.output(output)
     one = one.polynomial if isinstance(one, BoundedPolynomial) else one
     form: Any = to_numpy(widen(one.truncate(2).coefficients().quadratic))[0]
