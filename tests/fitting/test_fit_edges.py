@@ -53,17 +53,6 @@ def test_a_gate_without_variance_scales_its_partner(activation, degree, rng):
     assert_close(mp.fit(net, gaussian, degree)(x), expected)
 
 
-@pytest.mark.parametrize("degree", DEGREES)
-def test_a_partner_without_variance_leaves_an_mlp(degree, rng):
-    net = glu(rng)
-    W_up = np.zeros((5, 3))
-    constant_up = mp.GLU(net.W_gate, net.b_gate, W_up, net.b_up, net.W_down, net.b_down)
-    same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
-    gaussian = mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))
-    x = gaussian.sample(10)
-    assert_close(mp.fit(constant_up, gaussian, degree)(x), mp.fit(same, gaussian, degree)(x))
-
-
 @NETS
 @pytest.mark.parametrize("degree", DEGREES)
 def test_zero_weights_give_the_constant_network(build, degree, rng):

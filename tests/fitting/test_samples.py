@@ -152,25 +152,6 @@ def test_it_is_plain_least_squares(name, degree, weighted):
     assert abs(poly.report.misfit - error) <= 1e-12 * (1 + error)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("degree", range(6))
-@pytest.mark.parametrize("name", ["full rank", "heavy tails"])
-def test_coefficients_of_full_rank(name, degree, weighted):
-    net, x = make_net(), DATA[name]
-    weights = WEIGHTS if weighted else None
-    made = mp.fit(net, mp.Samples(x, weights), degree).coefficients()
-    expected, rank = plain_least_squares(x, net(x), degree, weights)
-    exponents = multi_indices(D, degree)
-    assert rank == len(exponents)
-    tensors = [to_numpy(made.tensor(k)) for k in range(degree + 1)]
-    found = [
-        tensors[row.sum()][(slice(None), *np.repeat(np.arange(D), row))]
-        * (math.factorial(row.sum()) / math.prod(map(math.factorial, row.tolist())))
-        for row in exponents
-    ]
-    assert_close(np.array(found), expected, 1e-9)
-
-
 @pytest.mark.parametrize("degree", [3, 4, 5])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fewer_samples_than_monomials_are_interpolated(degree, weighted):
