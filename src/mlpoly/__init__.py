@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlpoly import activations, polynomials
 from mlpoly._version import __version__
-from mlpoly.errors import FileFormatError, QuadratureWarning, TooLargeError
+from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
+    check,
     compare,
     conditional_mean,
     degree_spectrum,
@@ -35,50 +36,14 @@ if TYPE_CHECKING:
     from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 
 __all__ = [  # noqa: RUF022, in the order of the pipeline
-    "Gaussian",
-    "GaussianMixture",
-    "Samples",
-    "MomentAccumulator",
-    "activations",
-    "MLP",
-    "GLU",
-    "Affine",
-    "Residual",
-    "Chain",
-    "from_torch",
-    "from_sklearn",
-    "from_onnx",
-    "find_blocks",
-    "fit",
-    "methods",
-    "finetune",
-    "propagate",
-    "Polynomial",
-    "polynomials",
-    "load",
-    "fvu",
-    "kl",
-    "compare",
-    "second_moment",
-    "degree_spectrum",
-    "similarity",
-    "conditional_mean",
-    "sensitivity",
-    "shapley",
-    "explain",
-    "eigenfeatures",
-    "principal_forms",
-    "decompose",
-    "singular_directions",
-    "ablate",
-    "report",
-    "he",
-    "progress",
-    "FileFormatError",
-    "TooLargeError",
-    "QuadratureWarning",
-    "__version__",
-]
+    "Gaussian", "GaussianMixture", "Samples", "MomentAccumulator", "activations",
+    "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
+    "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
+    "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
+    "conditional_mean", "sensitivity", "shapley", "explain",
+    "eigenfeatures", "principal_forms", "decompose", "singular_directions", "ablate",
+    "report", "he", "progress", "FileFormatError", "TooLargeError", "DataWarning", "QuadratureWarning", "__version__",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

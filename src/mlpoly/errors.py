@@ -13,5 +13,9 @@ class UnknownActivationError(ValueError):
     """No activation of that name is registered; the message suggests the nearest one."""
 
 
+class DataWarning(UserWarning):
+    """A number in closed form is far from that on the data which the distribution was estimated from."""
+
+
 class QuadratureWarning(UserWarning):
     """The integral of a user's activation has not converged; its kinks are probably undeclared."""

@@ -73,6 +73,7 @@ def results(net, inputs, poly):
 
 @pytest.mark.parametrize("put", [np.asarray, torch.tensor])
 def test_every_result_draws_itself_once(put):
+    pyplot.close("all")  # what tests before have left
     for name, result in results(*case(put)).items():
         figure = result.plot()
         assert len(pyplot.get_fignums()) == 1, name  # which plt.show() will show

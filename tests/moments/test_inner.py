@@ -10,7 +10,6 @@ from support.quadrature import pair_mean
 
 import mlpoly as mp
 from mlpoly import activations
-from mlpoly.activations import project
 from mlpoly.moments import Expansion, inner
 from mlpoly.moments.kernels import piecewise_linear
 from mlpoly.moments.kernels.conditional import smoothed, unit_moments
@@ -147,7 +146,7 @@ def test_smoothed_is_the_projection(name):
     """By rules of increasing order, at any noise, as by the quadrature that serves single units."""
     act = activations.get(name)
     mean, std = (a.ravel() for a in np.meshgrid(np.linspace(-20, 20, 41), [0, 1e-4, 0.03, 0.5, 2.0, 9.0, 40.0]))
-    expected = project(act, mean, std, 2)
+    expected = act.project(mean, std, 2)
     size = np.sqrt((expected**2).sum(0)) + 1e-300
     for degree in (0, 1, 2):
         found = np.stack(smoothed(act, mean, std, degree))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.plottable import Plottable
+from mlpoly.tables import Plottable
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black

@@ -24,11 +24,10 @@ from mlpoly.arrays import (
 from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root, unit
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import record, replace, static, trusted
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
 _STEPS = 200  # largest number of iterations

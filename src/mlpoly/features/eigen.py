@@ -23,10 +23,9 @@ from mlpoly.arrays import (
 from mlpoly.features.quadratic_part import check_part, signs, times_root
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 _DENSE = 1024  # up to this many inputs a d x d eigenproblem is faster than products
 Metric = Literal["input", "whitened"]

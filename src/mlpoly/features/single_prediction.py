@@ -25,9 +25,8 @@ from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs,
 from mlpoly.fitting import fit
 from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _HIGHEST = 12  # degree up to which the parts along a line are computed from values on it with all digits
 _ALL = 1024  # inputs up to which all eigenfeatures are computed; above, a few dozen of the largest

@@ -14,10 +14,9 @@ from mlpoly.arrays import (
     to_numpy,
 )
 from mlpoly.features.quadratic_part import check_part
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 
 @record

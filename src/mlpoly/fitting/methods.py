@@ -16,6 +16,7 @@ from mlpoly.fitting.deep.layerwise import check_guard, fit_composed
 from mlpoly.fitting.deep.sampled import Sampling, fit_sampled
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
+from mlpoly.fitting.mixture.joint import fit_mixture_joint
 from mlpoly.fitting.mixture.linear import fit_mixture_linear
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
@@ -99,20 +100,21 @@ class Neuronwise:
 
 @dataclass(frozen=True)
 class Joint:
-    """All neurons fitted together on samples: for one hidden layer, any degree and size (MATH 13).
+    """All neurons fitted together, on samples or under a mixture: one hidden layer, any degree and size (MATH 13).
 
     Starts neuron by neuron, and lets one neuron make up for the errors of another. One sample in five, at random, is
-    held out: it decides what is fitted, and the report states the error on it.
+    held out: it decides what is fitted, and the report states the error on it. Under a mixture the answer is closed
+    form.
 
     Parameters
     ----------
     coefficients : {"auto", "readout", "free"}
         "readout" fits the weights from the neurons' polynomials to the outputs; "free" all coefficients of all neurons
         for each output, which takes one unit for each of them. "auto" is what does best on the held-out samples, and
-        neuron by neuron where neither does clearly better.
+        neuron by neuron where neither does clearly better; under a mixture "free" for up to 4096 coefficients.
     shrinkage : float or "auto"
         Weight of the penalty on the distance from the fit neuron by neuron, for functions of variance one; "auto" is
-        what does best on the held-out samples, 0 is plain least squares.
+        what does best on the held-out samples, and 0 under a mixture, which is plain least squares.
     """
 
     coefficients: Coefficients = "auto"
@@ -131,12 +133,15 @@ class Joint:
     ) -> RidgePolynomial | BoundedPolynomial:
         """Return the best polynomial of the ridge class, with lines beyond a bound if there is one."""
         layer = _one_layer(net, "joint")
-        if not isinstance(inputs, Samples):
-            raise TypeError(
-                f"method 'joint' needs samples, got {type(inputs).__name__}; pass the data themselves, or "
-                f"mlpoly.Samples(inputs.sample(n))."
-            )
         shrinkage = None if self.shrinkage == "auto" else float(self.shrinkage)
+        if isinstance(inputs, GaussianMixture) and bound is None:
+            return fit_mixture_joint(layer, inputs, degree, self.coefficients, shrinkage or 0.0)
+        if not isinstance(inputs, Samples):
+            wanted = "a mixture or samples" if bound is None else "samples if there is a bound"
+            raise TypeError(
+                f"method 'joint' needs {wanted}, got {type(inputs).__name__}; pass the data themselves, or "
+                f"mlpoly.Samples(inputs.sample(n)). Under one Gaussian the exact fit is all neurons together."
+            )
         return fit_joint(layer, inputs, degree, bound, self.coefficients, shrinkage)
 
 

@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     column_names,
     constant,
     namespace,
+    namespace_of,
     promote,
     readable,
     rounding_error,
@@ -155,7 +156,8 @@ class GaussianMixture(Gaussians):
             label: MomentAccumulator(samples.shape[1]).update(take_rows(samples, np.flatnonzero(classes == label)))
             for label in np.unique(classes).tolist()
         }
-        return replace(cls.from_accumulators(groups, shrinkage), names=check_names(names, samples.shape[1]))
+        names = check_names(names, samples.shape[1])
+        return replace(cls.from_accumulators(groups, shrinkage), names=names).remember(samples)
 
     @classmethod
     def from_accumulators(
@@ -187,7 +189,7 @@ class GaussianMixture(Gaussians):
             raise ValueError(f"covariance_type must be one of ['diag', 'full', 'tied'], got {kind!r}.")
         parts = (model.weights_ / model.weights_.sum(), model.means_, model.covariances_)
         weights, means, covs = (constant(a, wide) for a in parts)
-        return cls(weights, means, covs, kind == "tied", samples.dtype, names)
+        return cls(weights, means, covs, kind == "tied", samples.dtype, names).remember(samples)
 
     @cached_property
     def components(self) -> tuple[Gaussian, ...]:
@@ -206,7 +208,7 @@ class GaussianMixture(Gaussians):
 
     def _variances(self) -> Array:
         gaps = self.means - self.mean
-        return self.weights @ (namespace(gaps=gaps).stack([g._variances() for g in self.components]) + gaps**2)
+        return self.weights @ (namespace_of(gaps).stack([g._variances() for g in self.components]) + gaps**2)
 
     def __repr__(self) -> str:
         return f"GaussianMixture(components={self.weights.shape[0]}, dim={self.dim})"
@@ -238,7 +240,7 @@ class GaussianMixture(Gaussians):
             for c, g in enumerate(self.components)
             if (labels == c).any()
         ]
-        drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
+        drawn = take_rows(namespace_of(noise).concat(parts), np.argsort(order, kind="stable"))
         drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
 
@@ -291,7 +293,7 @@ def _checked_weights(weights: Array) -> Array:
     check_finite("weights", weights)
     if not readable(weights):
         return weights
-    eps = float(namespace(weights=weights).finfo(weights.dtype).eps)
+    eps = float(namespace_of(weights).finfo(weights.dtype).eps)
     (weights,) = promote(weights)  # their sum must be one to more than three digits
     values = to_numpy(weights).astype(float)
     if (values < 0).any():

@@ -1,5 +1,6 @@
 """Measures: how far a polynomial is from its network, and how the network's variance is spread over degrees."""
 
+from mlpoly.measures.check import DataCheck, UnitCheck, check
 from mlpoly.measures.compare import Comparison, Comparisons, compare
 from mlpoly.measures.conditional_mean import ConditionalMean, conditional_mean
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
@@ -14,12 +15,15 @@ __all__ = [
     "Comparison",
     "Comparisons",
     "ConditionalMean",
+    "DataCheck",
     "DegreeSpectrum",
     "Overlap",
     "SecondMoment",
     "Sensitivity",
     "Shapley",
     "Similarity",
+    "UnitCheck",
+    "check",
     "compare",
     "conditional_mean",
     "degree_spectrum",

@@ -10,10 +10,9 @@ from mlpoly.arrays import Array, scalar
 from mlpoly.inputs import InputsLike
 from mlpoly.measures.arguments import checked_data
 from mlpoly.measures.outputs import outputs_of
-from mlpoly.plottable import Plottable
 from mlpoly.records import record
 from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
-from mlpoly.tables import Cell, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
 @record

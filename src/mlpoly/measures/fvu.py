@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, widen
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    cast_result,
+    chunks,
+    namespace,
+    no_gradients,
+    readable,
+    scalar,
+    widen,
+)
+from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
 from mlpoly.measures.arguments import check_functions, checked_data
@@ -101,7 +114,40 @@ def fvu(
     missed, squares = sum(w * e.miss_mean for w, e in parts), sum(w * e.miss for w, e in parts)
     bound = sum(w * e.bound for w, e in parts)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
-    return map_arrays(found, lambda a: cast_result(a, layer.prototype))
+    return _beside_data(map_arrays(found, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
+
+
+def far_apart(closed: FVU, data: FVU) -> bool:
+    """Whether an error in closed form and the same on data differ by more than a factor of two, and not by chance."""
+    one, two = float(closed), float(data)
+    eps = float(namespace(total=closed.total).finfo(closed.total.dtype).eps)
+    chance = 3 * scalar(data.standard_error) + (0.0 if closed.bound is None else scalar(closed.bound)) + 1e4 * eps
+    return max(one, two) > 2 * min(one, two) and abs(one - two) > chance
+
+
+def _beside_data(found: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU:
+    """The error in closed form, with that on the rows that the inputs were estimated from if the two are far apart."""
+    rows = getattr(inputs, "rows", None)
+    if rows is None or not readable(found.total):
+        return found
+    with no_gradients(net.prototype):
+        x = cast_like(rows, net.prototype)
+        sums = ErrorSums().update(net(x), poly(x))
+        if not bool(namespace(x=x).all(sums.variance > 0)):  # too few rows to see every output vary
+            return found
+        data = sums.fvu()
+    if not far_apart(found, data):
+        return found
+    if float(data) > float(found):
+        warnings.warn(
+            f"{float(data):.2g} of the variance is unexplained on {rows.shape[0]} rows of the data that the "
+            f"distribution was estimated from, where its closed form says {float(found):.2g}: the data are not like it "
+            f"where the network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see "
+            f"mlpoly.check(net, inputs, x).",
+            DataWarning,
+            stacklevel=3,
+        )
+    return replace(found, data=data)
 
 
 @dataclass(frozen=True)

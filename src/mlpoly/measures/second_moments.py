@@ -8,10 +8,9 @@ from mlpoly.measures.each_gaussian import expansions
 from mlpoly.measures.on_samples import moments_on_samples
 from mlpoly.moments import inner
 from mlpoly.networks import Network
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record

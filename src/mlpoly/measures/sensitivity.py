@@ -18,11 +18,10 @@ from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_need
 from mlpoly.measures.second_moments import second_moment
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _DRAWS = 2**14  # of a mixture
 _TOLERANCE = 1e-6  # relative error of what is averaged over them, far below the scatter of the draws

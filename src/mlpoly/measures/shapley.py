@@ -25,10 +25,9 @@ from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record

@@ -11,10 +11,9 @@ from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.each_gaussian import expansion, gaussians
 from mlpoly.moments import ByDegree, inner
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
-from mlpoly.tables import Cell, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
 @record

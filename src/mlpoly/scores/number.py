@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, readable, scalar, to_numpy
-from mlpoly.plottable import Plottable
 from mlpoly.records import record
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _VISIBLE = 0.005  # bound on the error of a number, relative to it, from which it can change the digits that are printed
 
@@ -68,6 +67,8 @@ class FVU(Number):
         Standard error of `total` on data, as a ratio of two means over the samples.
     bound : array () or None
         Bound on the error of `total` from truncated series, in closed form, rounding aside; 0 for exact kernels.
+    data : FVU or None
+        The same on rows of the data which the distribution was estimated from, where the two are far apart.
     closure : array () or None
         Estimate of `total` without samples for a deep network, each of whose layers is taken to see nearly Gaussian
         values. It is a difference of two variances, so that a small one may be far off.
@@ -79,6 +80,7 @@ class FVU(Number):
     standard_error: Array | None = None
     bound: Array | None = None
     closure: Array | None = None
+    data: FVU | None = None
 
     @property
     def explained(self) -> Array:
@@ -92,6 +94,7 @@ class FVU(Number):
         rows = [("all", float(self)), *((str(i), v) for i, v in enumerate(to_numpy(self.per_output).tolist()))]
         named = {"standard error": self.standard_error, "bound on the error": self.bound, "closure": self.closure}
         about = [f"{name} {scalar(value):.2g}" for name, value in named.items() if value is not None]
+        about += [] if self.data is None else [f"on data {float(self.data):.3g}"]
         note = f"all: {', '.join(about)}" if about else ""
         return Table(("output", "fraction of variance unexplained"), tuple(rows), note=note, limit=21)
 
@@ -101,6 +104,8 @@ class FVU(Number):
         error = "" if self.standard_error is None else f" +- {scalar(self.standard_error):.1g}"
         bound = 0.0 if self.bound is None else scalar(self.bound)
         stated = f", bound on its error {bound:.2g}" if bound > _VISIBLE * scalar(self.total) else ""
+        if self.data is not None:
+            stated += f", on data {float(self.data):.3g} +- {scalar(self.data.standard_error):.1g}"
         return f"FVU(total={scalar(self.total):.3g}{error}{stated}, outputs={self.per_output.shape[0]})"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mlpoly.activations import Activation, project
+from mlpoly.activations import Activation
 from mlpoly.arrays import (
     Array,
     add_product,
@@ -257,14 +257,14 @@ class Units:
 
     def _project(self, activation: Activation, degree: int) -> Array:
         """Hermite coefficients (degree + 1, h) of act(w_i.x + b_i)."""
-        c = project(activation, self.means, self.scales, degree)
+        c = activation.project(self.means, self.scales, degree)
         if not differentiated(self.directions):
             return c
         xp, still = namespace(c=c), _without_weights(self.directions)
         if decidable(still) and not bool(xp.any(still)):
             return c
         # The tiny scale is there for the gradients; the value is that without it, also at a kink.
-        exact = project(activation, self.means, xp.where(still, 0.0, self.scales), 0)
+        exact = activation.project(self.means, xp.where(still, 0.0, self.scales), 0)
         return xp.concat([c[:1, :] + stop_gradient(exact - c[:1, :]), c[1:, :]])
 
 

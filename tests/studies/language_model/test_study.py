@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
-from support.tiny_models import VOCABULARY, llama
+from support.tiny_models import VOCABULARY, bert, llama, t5
 
 from mlpoly.cli import main
 from mlpoly.codec import to_plain
@@ -245,32 +245,30 @@ def test_results_survive_another_machine_and_other_versions(run, folder, tmp_pat
     assert findings(found) == findings(LmResults.load(run[0]))
 
 
-BERT = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
-BERT |= {"num_attention_heads": 2, "max_position_embeddings": 64}
-T5 = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
-
-
-def test_models_that_do_not_predict_the_next_token_are_refused_at_once(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (bert("BertModel"), "has no unembedding"),
+        (bert("BertForSequenceClassification"), "has no unembedding"),
+        (bert(), "not a causal language model"),
+        (t5(), "not a causal language model"),
+    ],
+)
+def test_models_that_do_not_predict_the_next_token_are_refused_at_once(model, words, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("mlpoly.studies.language_model.run.collect", None)
-    kinds = {
-        "BertModel": "has no unembedding",
-        "BertForSequenceClassification": "has no unembedding",
-        "BertForMaskedLM": "not a causal language model",
-        "T5ForConditionalGeneration": "not a causal language model",
-    }
-    for kind, words in kinds.items():
-        config = transformers.T5Config(**T5) if kind.startswith("T5") else transformers.BertConfig(**BERT)
-        getattr(transformers, kind)(config).save_pretrained(tmp_path / kind)
-        with pytest.raises(TypeError, match=words):
-            study_lm(tmp_path / kind, folder / "tokens.npy", tmp_path / "out", **OPTIONS)
+    model.save_pretrained(tmp_path / "model")
+    with pytest.raises(TypeError, match=words):
+        study_lm(tmp_path / "model", folder / "tokens.npy", tmp_path / "out", **OPTIONS)
 
 
-def test_a_length_that_the_model_does_not_take_is_refused(folder, tmp_path, monkeypatch):
+def test_a_length_that_the_model_does_not_take_is_refused(folder, tmp_path, monkeypatch, capsys):
     """The shipped model was trained on 64 tokens, as many as the one in the folder takes."""
     monkeypatch.setattr("mlpoly.studies.language_model.run.collect", None)
-    for model, text in ((None, None), (folder, folder / "tokens.npy")):
-        with pytest.raises(ValueError, match="length is 65, but the model takes 64 tokens at most; use --length 64"):
-            study_lm(model, text, tmp_path, length=65)
+    message = "length is 65, but the model takes 64 tokens at most; use --length 64"
+    with pytest.raises(ValueError, match=message):
+        study_lm(folder, folder / "tokens.npy", tmp_path, length=65)
+    assert main(["lm", "--length", "65", "--out", str(tmp_path), "--quiet"]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_the_length_is_by_default_what_the_model_takes(folder, tmp_path):

@@ -11,9 +11,8 @@ from mlpoly.charts.chart import Axis, Bars, Chart, Panel, degree_colour
 from mlpoly.importers import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.measures import degree_spectrum
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 
 @dataclass(frozen=True)

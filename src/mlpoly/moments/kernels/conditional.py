@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mlpoly.activations import Activation, project
+from mlpoly.activations import Activation
 from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
 from mlpoly.moments.kernels.sinusoids import is_wave
 from mlpoly.progress_bars import progress_bar
@@ -254,7 +254,7 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
     If the noise reaches across a kink, it is integrated on panels that end there.
     """
     if rule is None:
-        c = project(activation, mean, std, degree)
+        c = activation.project(mean, std, degree)
         return [c[k, ...] for k in range(degree + 1)]
     xp = namespace(mean=mean)
     total = _averages(activation, mean, std, degree, rule)
