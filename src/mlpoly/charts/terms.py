@@ -61,7 +61,6 @@ def interaction_map(
         Names of the inputs; by default those that the inputs know.
     k : int
         Number of inputs to show, those with the strongest interactions.
-    title : str
 
     Examples
     --------
