@@ -10,7 +10,7 @@ import torch
 import transformers
 from support import tiny_models
 from support.data import data_folder
-from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids
+from support.strong_models import VOCABULARY, D, bert, gpt2, llama, polynomials, strong, token_ids
 from torch import nn
 
 import mlpoly as mp
@@ -101,12 +101,7 @@ def test_constants_come_in_memory_of_their_own(shape: tuple[int, ...]) -> None:
 def test_the_linear_baseline_is_least_squares() -> None:
     model, batches = llama("silu"), token_ids(6)
     block = find_blocks(model)[1]
-    rows: list[torch.Tensor] = []
-    handle = block.entry.register_forward_pre_hook(lambda m, args: rows.append(args[0].reshape(-1, D).double()))
-    for ids in batches:
-        logits(model, ids)
-    handle.remove()
-    x = torch.cat(rows)
+    x = tiny_models.recorded(model, batches)[block.name].double()
     y = block.net()(x.float()).double()
     made = baseline_modules(model, {block.name: None}, batches, ("linear", "mean"))
     solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), y).solution

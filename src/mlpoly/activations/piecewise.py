@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, constant, namespace
+from mlpoly.arrays import Array, constant, namespace, namespace_of
 from mlpoly.special import in_deviations, normal_pdf, powers_in_hermite, tail_integrals, weighted_hermite
 
 _HIGHEST_JUMP = 2  # that of the tail integrals
@@ -24,14 +24,9 @@ Polynomial = Sequence[float]  # coefficients in powers of y, ascending
 def piecewise(
     name: str, formula: str, function: Callable[[Array], Array], breaks: Sequence[float], pieces: Sequence[Polynomial]
 ) -> Activation:
-    """Build the record of a piecewise polynomial.
+    """Build the record of a piecewise polynomial, whose piece j holds on breaks[j - 1] < y <= breaks[j].
 
-    Parameters
-    ----------
-    breaks : sequence of float
-        Ascending; piece j holds on breaks[j - 1] < y <= breaks[j].
-    pieces : sequence of polynomials
-        One more than there are breaks. Jumps between neighbours may have degree up to 2.
+    The breaks ascend, and jumps between neighbouring pieces have a degree of at most 2.
     """
     size = max(len(p) for p in pieces)
     padded = [[*map(float, p), *[0.0] * (size - len(p))] for p in pieces]
@@ -56,7 +51,7 @@ def piecewise(
         return xp.where(close, narrow, wide)
 
     def derivative(y: Array) -> Array:
-        xp, rising = namespace(y=y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
+        xp, rising = namespace_of(y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
         slope = _horner(rising[0], y)
         for at, piece in zip(breaks, rising[1:], strict=True):
             slope = xp.where(y >= at, _horner(piece, y), slope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, erf, erfc, namespace
+from mlpoly.arrays import Array, erf, erfc, namespace, namespace_of
 from mlpoly.special import hermite, normal_cdf, normal_pdf
 
 
@@ -76,11 +76,11 @@ def _bell(y: Array) -> Array:
 
 
 def _sine(y: Array) -> Array:
-    return namespace(y=y).sin(y)
+    return namespace_of(y).sin(y)
 
 
 def _cosine(y: Array) -> Array:
-    return namespace(y=y).cos(y)
+    return namespace_of(y).cos(y)
 
 
 def _gelu_gate(y: Array) -> Array:
@@ -96,7 +96,7 @@ ERF = Activation(
 )
 GAUSSIAN = Activation(
     "gaussian",
-    lambda y: namespace(y=y).exp(-0.5 * y * y),
+    lambda y: namespace_of(y).exp(-0.5 * y * y),
     _project_gaussian,
     "exp(-y²/2)",
     derivative=lambda y: -y * _bell(y),

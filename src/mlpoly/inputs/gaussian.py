@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
+    namespace_of,
     positive_semidefinite,
     promote,
     readable,
@@ -149,7 +150,7 @@ class Gaussian(Gaussians):
         """Symmetric square root of the covariance: (d, d), or (d,) if that is diagonal or the identity."""
         if self.cov is None:
             return self.mean * 0 + 1
-        return namespace(cov=self.cov).sqrt(self.cov) if len(self.cov.shape) == 1 else super().root
+        return namespace_of(self.cov).sqrt(self.cov) if len(self.cov.shape) == 1 else super().root
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
