@@ -11,8 +11,6 @@ from mlpoly.datasets import Images
 from mlpoly.studies.paper.options import TrainConfig
 
 CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmup=8, seed=3)
-
-
 LONG = replace(CONFIG, steps=1500)
 
 

@@ -32,7 +32,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations, with_neurons
+from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
@@ -150,9 +150,9 @@ class _Neurons:
         learning, self.everything = NeuronEquations(self.basis), NeuronEquations(self.basis)
         learned, (size, h) = 0.0, self.basis.known.shape
         for x, weights, held in split.chunks(size * h):
-            forms, hidden = self.basis.inner.forms_at(x), net.hidden(x)
-            learning.add(*forms, hidden, weights)
-            self.everything.add(*forms, hidden, weights + held)
+            (y, z), hidden = self.basis.start.forms_at(x), net.hidden(x)
+            learning.add(y, z, hidden, weights)
+            self.everything.add(y, z, hidden, weights + held)
             learned += scalar(namespace(w=weights).sum(weights))
         own = learning.polynomial(PRIOR * learned, METHOD)
         before, after, _ = split.compare(closed, own)
@@ -168,7 +168,7 @@ class _Neurons:
             return [readout]
         if free.count > _MOST:
             raise TooLargeError(
-                f"free coefficients of degree {self.basis.inner.degree} have {free.count} features, whose Gram matrix "
+                f"free coefficients of degree {self.basis.start.degree} have {free.count} features, whose Gram matrix "
                 f"takes {8 * free.count**2 / 2**30:.0f} GiB; the limit is {_MOST}. Use coefficients='readout'."
             )
         return [free] if coefficients == "free" else [readout, free]
@@ -180,7 +180,7 @@ class _Readout:
     kind = "readout"
 
     def __init__(self, neurons: _Neurons) -> None:
-        self.neurons, self.each = neurons, with_neurons(neurons.start, readout=None, bias=None)
+        self.neurons, self.each = neurons, replace(neurons.start, readout=None, bias=None)
         self.constants = widen(neurons.start.series.plain[0, :])
         self.count = int(self.constants.shape[0])
 
@@ -207,7 +207,7 @@ class _Free:
     def values(self, x: Array) -> Array:
         """Features (n, m) at points (n, d)."""
         basis = self.neurons.basis
-        values = widen(basis.values(*basis.inner.forms_at(x)))[1:, ...]
+        values = widen(basis.values(*basis.start.forms_at(x)))[1:, ...]
         xp = namespace(values=values)
         return xp.reshape(xp.permute_dims(values, (1, 0, 2)), (x.shape[0], self.count))
 
@@ -223,7 +223,7 @@ class _Free:
             slopes, gate_slopes = map_arrays((start.slopes, start.gate_slopes), repeated(1))
             start = replace(start, bounds=repeated(0)(start.bounds), slopes=slopes, gate_slopes=gate_slopes)
         # without the readout, which is that of h neurons
-        start = with_neurons(start, units=units, series=series, readout=None, bias=None)
+        start = replace(start, units=units, series=series, readout=None, bias=None)
         one_each = constant(np.kron(np.eye(self.size)[:, 1:], np.ones((1, self.h))), change)
         poly = NeuronBasis(start, map_arrays(n.gate, repeated(0))).polynomial(one_each, METHOD)
         known = NeuronBasis(n.start, n.gate).known
@@ -262,5 +262,4 @@ class _Fit:
 def _read_by(poly: Any, readout: Array, bias: Array) -> Any:
     """The polynomial with another readout and bias."""
     like, source = poly.prototype, Source(poly.source.activation, METHOD)
-    poly = with_neurons(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)
-    return replace(poly, source=source)
+    return replace(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)

@@ -234,10 +234,8 @@ def _subfolder(block: str) -> str:
 def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
     """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
     if cfg.get("version") != _VERSION:
-        raise FileFormatError(
-            f"{path} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; convert "
-            f"again."
-        )
+        version = cfg.get("version")
+        raise FileFormatError(f"{path} has version {version!r:.40} of the format, not {_VERSION}; convert again.")
     try:
         config = from_plain(_BlockConfig, cfg)
         _subfolder(config.block)

@@ -95,8 +95,7 @@ def convert(
     Examples
     --------
     >>> import torch
-    >>> from mlpoly.lm import collect
-    >>> from mlpoly.lm import convert
+    >>> from mlpoly.lm import collect, convert
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> ids = torch.arange(10).reshape(2, 5)
