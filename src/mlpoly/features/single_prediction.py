@@ -34,6 +34,11 @@ _SOME = 64
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
 
 
+def degree_name(degree: int) -> str:
+    """Return "linear", "quadratic", ... or "degree 6"."""
+    return _DEGREES[degree] if degree < len(_DEGREES) else f"degree {degree}"
+
+
 @dataclass(frozen=True)
 class Contribution:
     """What one monomial or one eigenfeature adds to a prediction.
@@ -95,7 +100,7 @@ class Explanation(Tabular, Plottable):
     @property
     def part_names(self) -> tuple[str, ...]:
         """Names of the parts: "constant", "linear", "quadratic", ..."""
-        return tuple(_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(len(self.parts)))
+        return tuple(map(degree_name, range(len(self.parts))))
 
     @property
     def other_terms(self) -> float:

@@ -305,14 +305,8 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     numbers = np.random.default_rng(1).integers(0, 31, size=(60, 10))
     text = "\n".join(" ".join(f"w{i}" for i in line) for line in numbers)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    options = {
-        "length": 16,
-        "degree": 3,
-        "degrees": (1,),
-        "spectrum_degree": 0,
-        "features_per_block": 1,
-        "batch_size": 4,
-    }
+    options = {"length": 16, "degree": 3, "degrees": (1,), "batch_size": 4}
+    options |= {"spectrum_degree": 0, "features_per_block": 1}
     chosen = {"blocks": "layers.1.mlp", "method": "samples", "bound": 4.0}
     source, out = tmp_path / "text.txt", tmp_path / "out"
     found = study_lm(model, source, out, prompt="w1 w2 w3", **options, **chosen)
@@ -328,10 +322,7 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            ["--blocks", "layers.9.mlp"],
-            "matches no feedforward block of LlamaForCausalLM. Its blocks (2) are",
-        ),
+        (["--blocks", "layers.9.mlp"], "matches no feedforward block of LlamaForCausalLM. Its blocks (2) are"),
         (["--text", "missing.npy"], "no file missing.npy"),
         (["--device", "nowhere"], "device 'nowhere' is not usable here"),
         (["--prompt", "a text"], "prompt is text, which needs a tokenizer"),
@@ -342,16 +333,6 @@ def test_errors_are_one_line(folder, tmp_path, capsys, change, words):
     assert main([*arguments, *change]) == 1
     printed = capsys.readouterr().err
     assert words in printed and "Traceback" not in printed
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [(["--degree", "0"], "degree must be at least 1"), (["--groups", "some"], "groups")],
-)
-def test_wrong_options_are_refused_before_anything_is_loaded(capsys, change, words):
-    with pytest.raises(SystemExit) as caught:
-        main(["lm", "no-model", "--text", "no-text", *change])
-    assert caught.value.code == 2 and words in capsys.readouterr().err
 
 
 def test_texts_that_cannot_be_used(folder, tmp_path, capsys):
@@ -379,25 +360,15 @@ def test_a_model_without_blocks(tmp_path, capsys):
     assert "find_blocks found no feedforward block that it knows in MambaForCausalLM" in capsys.readouterr().err
 
 
-@pytest.mark.process
-def test_help_and_wrong_options_do_not_import_torch():
-    code = "import sys, mlpoly.cli.lm_command; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_unknown_options_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="no option 'degre'; there are degree"):
-        study_lm("model", "text", tmp_path, degre=2)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "foo"}, "method must be one of"),
-        ({"bound": -1.0}, "bound must be a positive number"),
+def test_wrong_options_are_refused_before_anything_is_loaded(capsys):
+    for options, message in (
         ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'samples'"),
-    ],
-)
-def test_wrong_options_are_told_before_the_work_begins(options, message):
-    with pytest.raises(ValueError, match=message):
-        LmConfig(**options)
+        ({"bound": -1.0}, "bound must be a positive number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LmConfig(**options)
+    with pytest.raises(TypeError, match="no option 'degre'; there are degree"):
+        study_lm("model", "text", "out", degre=2)
+    with pytest.raises(SystemExit) as caught:
+        main(["lm", "no-model", "--text", "no-text", "--degree", "0"])
+    assert caught.value.code == 2 and "degree must be at least 1" in capsys.readouterr().err
