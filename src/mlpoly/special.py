@@ -90,7 +90,7 @@ def tail_integrals(x: Array) -> tuple[Array, Array, Array]:
 
 def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
     """Clenshaw's recurrence for a Chebyshev series."""
-    ahead = later = w * 0
+    ahead = later = namespace_of(w).zeros_like(w)
     for c in reversed(series[1:]):
         ahead, later = 2 * w * ahead - later + c, ahead
     return w * ahead - later + series[0]

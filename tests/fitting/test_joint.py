@@ -171,16 +171,6 @@ def test_a_gain_on_one_sample_is_no_evidence():
     assert poly.report.details["kind"] == "neuronwise"
 
 
-def test_above_the_monomials_that_least_squares_takes_it_is_the_default():
-    net = make_net(d=60)
-    poly = mp.fit(net, skewed(300, d=60), 3)
-    assert poly.source.method.endswith("on samples") and poly.report.details["kind"] in (
-        "readout",
-        "free",
-        "neuronwise",
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

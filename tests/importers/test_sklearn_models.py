@@ -231,6 +231,20 @@ class Squared(StandardScaler):
         return super().transform(X) ** 2
 
 
+class Negated(SelectKBest):
+    """A selection with another sign."""
+
+    def transform(self, X):
+        return -super().transform(X)
+
+
+class Doubled(MLPRegressor):
+    """A network whose predictions are twice its outputs."""
+
+    def predict(self, X):
+        return 2 * super().predict(X)
+
+
 def piped(*steps):
     return lambda: mp.from_sklearn(fitted(make_pipeline(*steps, regressor())))
 
@@ -252,6 +266,9 @@ def piped(*steps):
         ("a number is missing", piped(SimpleImputer(missing_values=-1.0)), TypeError, "not affine with these options"),
         ("function", piped(FunctionTransformer(np.arcsinh)), TypeError, "not affine with these options"),
         ("subclass", piped(Squared()), TypeError, "not affine in its inputs"),
+        ("subclass of a selection", piped(Negated(f_regression, k=2)), TypeError, "not affine in its inputs"),
+        ("subclass of a network", lambda: mp.from_sklearn(fitted(Doubled(max_iter=30))), TypeError,
+         "no subclass that predicts in another way; got Doubled"),
         ("columns", piped(ColumnTransformer([("a", PowerTransformer(), [0, 1])])), TypeError,
          "'a' of step 'columntransformer' of the pipeline", r"pipeline\[1:\]"),
         ("inside", piped(make_pipeline(StandardScaler(), PowerTransformer())), TypeError,

@@ -8,7 +8,7 @@ import pytest
 from support.backends import NUMPY64, make
 
 import mlpoly as mp
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 
 D = 3
 X = np.random.default_rng(0).gamma(2.0, size=(80, D))

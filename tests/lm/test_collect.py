@@ -71,13 +71,14 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.long)
+
+
 WITHOUT_TOKENS = {
     "images": (vit, lambda i: {"pixel_values": noise(3, 3, 8, 8, seed=i)}),
     "sounds": (wav2vec2, lambda i: {"input_values": noise(2, 80, seed=i)}),
-    "unpadded sounds": (
-        wav2vec2,
-        lambda i: {"input_values": noise(2, 80, seed=i), "attention_mask": torch.ones(2, 80)},
-    ),
+    "unpadded": (wav2vec2, lambda i: {"input_values": noise(2, 80, seed=i), "attention_mask": torch.ones(2, 80)}),
     "spectrograms": (whisper, lambda i: {"input_features": noise(2, 8, 20, seed=i), "decoder_input_ids": ids_of(i)}),
     "embeddings": (llama, lambda i: {"inputs_embeds": noise(2, 5, D, seed=i)}),
 }
@@ -121,12 +122,8 @@ def test_padding_of_embeddings_is_left_out() -> None:
 def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
     model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
 
-    def interrupted() -> Iterator[Any]:
-        yield from batches[:2]
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        collect(model, interrupted(), save_to=tmp_path, save_every=0)
+        collect(model, interrupted(batches, 2), save_to=tmp_path, save_every=0)
     with pytest.raises(ValueError, match="not that of the pass to be resumed"):
         collect(model, batches[::-1], save_to=tmp_path)
     assert_same_moments(collect(model, batches, save_to=tmp_path), collect(model, batches))
@@ -277,9 +274,7 @@ def test_mask_of_the_user() -> None:
     for name, rows in recorded(model, batches).items():
         assert_moments(found.gaussian(name), rows[kept])
     # A batch without a single token that counts is passed over.
-    assert (
-        collect(model, [torch.ones(2, 3, dtype=torch.long), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
-    )
+    assert collect(model, [ones(2, 3), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -427,10 +422,6 @@ def test_head_and_cache_are_spared() -> None:
     )
     collect(model, token_ids(2))
     assert caches == [False, False]
-
-
-def ones(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, dtype=torch.long)
 
 
 def of(make: Any, batches: Any, *blocks: Any, **options: Any) -> Any:
@@ -644,10 +635,7 @@ def test_merge_keeps_groups_that_only_one_has() -> None:
     def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return torch.full_like(tokens, len(x))
 
-    small, large = (
-        collect(model, batches[:1], groups=by_size),
-        collect(model, [torch.cat(batches)], groups=by_size),
-    )
+    small, large = (collect(model, given, groups=by_size) for given in (batches[:1], [torch.cat(batches)]))
     merged = large.merge(small).groups(small.names[0])
     assert list(merged) == [21, 63]
     assert merged[21] is small.groups(small.names[0])[21]
@@ -686,7 +674,7 @@ class Counted:
         self.calls += 1
 
 
-def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tensor]:
+def interrupted(batches: list[Any], after: int) -> Iterator[Any]:
     yield from batches[:after]
     raise KeyboardInterrupt
 

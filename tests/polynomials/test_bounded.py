@@ -382,7 +382,6 @@ def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) 
     poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
     made = trainable(replace(poly, inputs=None), torch.tensor(points(3, 500, seed=2, spread=3.0)), 256)
     x = torch.tensor(X)
-    assert_close(made.evaluate(made.parameters, made.coordinates(x)), poly(x), 1e-12)
     assert_close(made.polynomial(made.parameters)(x), poly(x), 1e-12)
 
 

@@ -64,7 +64,7 @@ def piecewise(
 def _horner(coefficients: Polynomial, y: Array) -> Array:
     """Values of a polynomial, in the shape of y."""
     *lower, top = coefficients or (0.0,)
-    value = y * 0 + top
+    value = y * 0 + top  # not a constant: its gradient is zero, not missing
     for c in reversed(lower):
         value = value * y + c
     return value
@@ -77,7 +77,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     safe = xp.where(moving, std, 1.0)
     # The piece at the mean, extended to the whole line: powers of (y - mean) = std t, then t^r in Hermite
     # polynomials.
-    size, zero = len(pieces[0]), mean * 0
+    size, zero = len(pieces[0]), xp.zeros_like(mean)
     chosen = [zero + c for c in pieces[0]]
     for at, piece in zip(breaks, pieces[1:], strict=True):
         chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
@@ -104,7 +104,7 @@ def _between_breaks(
     safe = xp.where(std > 0, std, 1.0)
     # he_k turns by sqrt(k) within a standard deviation, and n nodes follow any angle below n.
     x, w = np.polynomial.legendre.leggauss(16 + math.ceil(math.sqrt(degree)))
-    total = [mean * 0 for _ in range(degree + 1)]
+    total = [xp.zeros_like(mean)] * (degree + 1)
     for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
@@ -136,7 +136,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     x = in_deviations(xp.where(right, mean - at, at - mean), std)
     density, integrals = normal_pdf(x), tail_integrals(x)
     functions = list(weighted_hermite(x, max(degree - 1, 0)))
-    total = [mean * 0 for _ in range(degree + 1)]
+    total = [xp.zeros_like(mean)] * (degree + 1)
     for r, q in enumerate(jump):
         if q == 0:
             continue

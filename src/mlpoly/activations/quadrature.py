@@ -68,7 +68,7 @@ def _on_shared_nodes(
     functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
     parts = chunks(mean.shape[0], _at_once(count, mean))
     moving = [functions @ function(mean[part] + std[part] * t[:, None]) for part in parts]
-    still = xp.stack([function(mean), *[mean * 0] * degree])
+    still = xp.stack([function(mean), *[xp.zeros_like(mean)] * degree])
     return xp.where(std > 0, xp.concat(moving, axis=1), still)
 
 

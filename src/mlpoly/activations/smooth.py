@@ -12,7 +12,7 @@ from mlpoly.special import hermite, normal_cdf, normal_pdf
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, std)  # the square of a large std would overflow
+    v = xp.hypot(xp.ones_like(std), std)  # the square of a large std would overflow
     u = mean / v
     density, below = normal_pdf(u), normal_cdf(u)
     functions = list(hermite(u, degree, density))
@@ -29,7 +29,7 @@ def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
 def _project_erf(mean: Array, std: Array, degree: int) -> Array:
     """erf(y) = 2 Phi(sqrt(2) y) - 1, so c_k = 2 (-1)^(k-1) (sqrt(2) s/v)^k he_{k-1}(u) phi(u) / sqrt(k), k >= 1."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, math.sqrt(2) * std)
+    v = xp.hypot(xp.ones_like(std), math.sqrt(2) * std)
     u = mean / v * math.sqrt(2)
     out = [erf(mean / v)]
     half = _half_density(u)
@@ -49,7 +49,7 @@ def _half_density(u: Array) -> Array:
 def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k he_k(u) exp(-u^2/2) / v with v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, std)
+    v = xp.hypot(xp.ones_like(std), std)
     half = _half_density(mean / v)
     out, power = [], half / v
     for he in hermite(mean / v, degree, half):

@@ -55,7 +55,7 @@ class Given:
         # The covariance is known to the precision of its dtype: directions below that do not vary.
         floor = rounding_floor(inputs.mean, self.center, max(len(places), 1))
         self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
-        cov = self.center * 0 + 1 if inputs.cov is None else widen(inputs.cov)
+        cov = xp.ones_like(self.center) if inputs.cov is None else widen(inputs.cov)
         self.covariance, self.diagonal = cov, len(cov.shape) == 1
         if self.diagonal:
             self.scale = self.whitener = safe_inverse(xp.sqrt(take_rows(cov, self.places)))

@@ -98,11 +98,11 @@ def block_cg(
     try:
         while not converged:
             # Here r is the true residual. Rounding has ended all progress if it is at the level of noise, or has hardly
-            # shrunk since the last true residual.
-            residual = scalar(search.residual)
-            if residual <= 400 * noise or residual > 0.25 * before:
+            # shrunk since the last true residual, unless the limit on iterations is why.
+            residual, stopped = scalar(search.residual), len(history) >= max_iterations
+            if residual <= 400 * noise or (residual > 0.25 * before and not stopped):
                 converged, exhausted, gain = True, True, 0.0
-            if converged or len(history) >= max_iterations:
+            if converged or stopped:
                 break
             before = residual
             residuals, decreases = list[float](), list[float]()

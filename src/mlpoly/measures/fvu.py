@@ -6,17 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    cast_result,
-    chunks,
-    namespace,
-    no_gradients,
-    readable,
-    scalar,
-)
+from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, no_gradients, readable, scalar
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs

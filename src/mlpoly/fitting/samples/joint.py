@@ -30,8 +30,8 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.mixture.joint import FREE, MOST, too_many_features
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
@@ -47,8 +47,6 @@ METHOD = "least squares over all neurons together on samples"
 PRIOR = 1e-3  # weight of the closed form in the fit neuron by neuron, relative to that of all samples
 _HELD = 5  # one sample in so many is held out
 _NUMBERS = 2**24  # values of features held at once
-_FREE = 4096  # features up to which "auto" tries free coefficients: decomposing their Gram matrix takes seconds
-_MOST = 2**14  # features on request: a Gram matrix of 2 GiB
 _SURE = 2.0  # standard errors of many samples by which fitting together must win on those held out
 _GRID = [10.0 ** (power / 2) for power in range(8, -21, -1)]  # shrinkages, for features of variance one
 
@@ -164,13 +162,10 @@ class _Neurons:
     def features(self, coefficients: Coefficients) -> list[_Readout | _Free]:
         """What is to be tried."""
         readout, free = _Readout(self), _Free(self)
-        if coefficients == "readout" or not free.count or (coefficients == "auto" and free.count > _FREE):
+        if coefficients == "readout" or not free.count or (coefficients == "auto" and free.count > FREE):
             return [readout]
-        if free.count > _MOST:
-            raise TooLargeError(
-                f"free coefficients of degree {self.basis.start.degree} have {free.count} features, whose Gram matrix "
-                f"takes {8 * free.count**2 / 2**30:.0f} GiB; the limit is {_MOST}. Use coefficients='readout'."
-            )
+        if free.count > MOST:
+            raise too_many_features(self.basis.start.degree, free.count)
         return [free] if coefficients == "free" else [readout, free]
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.charts.terms import effect_map
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
