@@ -1,12 +1,8 @@
 """Every mistake gets an exception that names the argument and says what to do: one table."""
 
-import pickle
-
 import numpy as np
-import pytest
 import scipy.sparse
 import torch
-from safetensors.numpy import save_file
 from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
@@ -51,44 +47,15 @@ class Frame:
         return EYE
 
 
-def written(path, content):
-    path.write_bytes(content)
-    return path
-
-
-def saved(path, keep=slice(None)):
-    fitted().save(path)
-    return written(path, path.read_bytes()[keep])
-
-
-def foreign(path, header=None):
-    save_file({"directions": EYE}, path, metadata=None if header is None else {"mlpoly": header})
-    return path
-
-
-ONE_OF_OURS = '{"format": "mlpoly", "kind": "RidgePolynomial", "layout": %s}'
-
 # Each act has a path to write to.
 TABLE = [
     # shapes of weights and biases
     ("W1 is a vector", lambda p: mlp(W1=ZERO), ValueError, r"^W1 ", "hidden units in rows"),
     ("b1 is too long", lambda p: mlp(b1=LONG), ValueError, r"^b1 .*\(3,\).*\(2,\)", "one entry per row"),
-    ("b1 is a matrix", lambda p: mlp(b1=EYE), ValueError, r"^b1 ", "one entry per row"),
-    ("W2 is too wide", lambda p: mlp(W2=WIDE), ValueError, r"^W2 .*\(2, 3\)", "as many columns as W1 has rows"),
-    ("b2 is too long", lambda p: mlp(b2=LONG), ValueError, r"^b2 ", "one entry per row"),
-    ("b2 without W2", lambda p: mlp(W2=None, b2=LONG), ValueError, r"^b2 ", "one entry per row"),
-    ("W_gate is a vector", lambda p: glu(W_gate=ZERO), ValueError, r"^W_gate ", "hidden units in rows"),
-    ("b_gate is too long", lambda p: glu(b_gate=LONG), ValueError, r"^b_gate ", "one entry per row"),
     ("W_up is too wide", lambda p: glu(W_up=WIDE), ValueError, r"^W_up ", "same shape as W_gate"),
-    ("b_up is too long", lambda p: glu(b_up=LONG), ValueError, r"^b_up ", "one entry per row"),
-    ("W_down is too wide", lambda p: glu(W_down=WIDE), ValueError, r"^W_down ", "as many columns as W_gate has rows"),
-    ("b_down is too long", lambda p: glu(b_down=LONG), ValueError, r"^b_down ", "one entry per row"),
     # weights that were written for other libraries, (inputs, outputs)
     ("transposed weights", lambda p: mp.MLP(np.zeros((3, 5)), np.zeros(5), np.zeros((5, 2)), np.zeros(2)), ValueError,
      r"^W2 .*\(5, 2\)", r"look transposed: W1 is \(h, d\).*use W1\.T and W2\.T"),
-    ("transposed weights, the first one square",
-     lambda p: mp.MLP(np.eye(3), np.zeros(3), np.zeros((3, 2)), np.zeros(2)), ValueError, r"^W2 ",
-     r"use W1\.T and W2\.T"),
     ("the last weight transposed", lambda p: mp.MLP(np.zeros((5, 3)), np.zeros(5), np.zeros((5, 2))), ValueError,
      r"^W2 ", r"look transposed.*use W2\.T"),
     ("the first weight transposed", lambda p: mp.MLP(np.zeros((3, 5)), np.zeros(5)), ValueError, r"^b1 ",
@@ -96,14 +63,10 @@ TABLE = [
     ("transposed gated unit", lambda p: mp.GLU(np.zeros((3, 5)), None, np.zeros((3, 5)), None, np.zeros((5, 2))),
      ValueError, r"^W_down ", r"W_gate is \(h, d\).*use W_gate\.T and W_down\.T"),
     # nothing there
-    ("no inputs", lambda p: mp.MLP(np.zeros((3, 0))), ValueError, r"MLP\(0 -> 3 -> 3", "no inputs; .* at least one"),
     ("no outputs", lambda p: mp.MLP(EYE, None, WIDE[:0, :2]), ValueError, r"MLP\(2 -> 2 -> 0",
      "no outputs; .* at least"),
     ("no units", lambda p: mp.MLP(WIDE[:0]), ValueError, r"MLP\(3 -> 0 -> 0", "no outputs; .* at least one"),
-    ("gated, no outputs", lambda p: glu(W_down=EYE[:0], b_down=None), ValueError, "^GLU",
-     "no outputs; .* at least one"),
     ("empty mean", lambda p: mp.Gaussian(np.zeros(0)), ValueError, "^mean ", "at least one input"),
-    ("empty torch mean", lambda p: mp.Gaussian(torch.zeros(0)), ValueError, "^mean ", "at least one input"),
     ("empty means", lambda p: mp.GaussianMixture(np.ones(1), np.zeros((1, 0))), ValueError, "^means ", "at least one"),
     # NaN and infinity
     *[
@@ -158,23 +121,16 @@ TABLE = [
     ("cov is slightly negative", lambda p: mp.Gaussian(ZERO, -1e-12 * EYE), ValueError, r"^cov .* semidefinite",
      "clip"),
     ("negative variance", lambda p: mp.Gaussian(ZERO, np.array([1.0, -1e-9])), ValueError, r"^cov .*negative", ">= 0"),
-    ("negative torch cov", lambda p: mp.Gaussian(torch.zeros(2), -torch.eye(2)), ValueError,
-     r"^cov is not positive semidefinite", "clip"),
     # degrees and counts
     ("negative degree", lambda p: fitted(-1), ValueError, r"^degree ", "at least 0"),
     ("fractional degree", lambda p: fitted(2.0), TypeError, r"^degree .*2\.0", "must be an integer"),
-    ("degree as text", lambda p: fitted("2"), TypeError, r"^degree .*'2'", "must be an integer"),
     ("degree as a truth value", lambda p: fitted(True), TypeError, r"^degree ", "must be an integer"),
     ("negative degree of truncation", lambda p: fitted().truncate(-1), ValueError, r"^degree ", "at least 0"),
-    ("negative tensor degree", lambda p: fitted().coefficients().tensor(-1), ValueError, r"^k ", "at least 0"),
     ("no dimensions", lambda p: mp.Gaussian.standard(0), ValueError, r"^dim ", "at least 1"),
-    ("no samples wanted", lambda p: mp.Gaussian.standard(2).sample(0), ValueError, r"^n ", "at least 1"),
     ("negative degree of coefficients", lambda p: hermite_coefficients("relu", 0.0, 1.0, -1), ValueError,
      r"^degree ", "at least 0"),
     # activations
     ("misspelt activation", lambda p: mlp(activation="rellu"), UnknownActivationError, "'rellu'", "mean 'relu'"),
-    ("misspelt alias", lambda p: mlp(activation="swisch"), UnknownActivationError, "'swisch'", "mean 'swish'"),
-    ("unheard-of activation", lambda p: mlp(activation="@"), UnknownActivationError, "'@'", "register_activation"),
     ("activation is a number", lambda p: mlp(activation=3), TypeError, "^activation ",
      "a name, an Activation or a callable"),
     ("activation is a class", lambda p: mlp(activation=torch.nn.ReLU), TypeError, "^activation ", "a callable"),
@@ -185,13 +141,9 @@ TABLE = [
     ("unknown parameter", lambda p: mp.activations.get("elu", beta=1), ValueError, "'beta'", r"takes \['alpha'\]"),
     ("parameter is text", lambda p: mp.activations.get("elu", alpha="1"), ValueError, "parameter alpha",
      "finite number"),
-    ("parameter of a function", lambda p: mp.activations.get(np.tanh, alpha=1), ValueError, "'alpha'", "by name"),
-    ("parameters of relu", lambda p: mlp(activation="relu(1)"), ValueError, "relu", "none"),
     ("bounds upside down", lambda p: mlp(activation="hardtanh(1, -1)"), ValueError, "low=1.*high=-1", "low < high"),
     ("alpha is zero", lambda p: mlp(activation="celu(0)"), ValueError, "alpha", "positive"),
-    ("beta is negative", lambda p: mlp(activation="softplus(-1)"), ValueError, "beta", "positive"),
     ("name is taken", lambda p: register_activation("relu", np.tanh), ValueError, "'relu'", "overwrite=True"),
-    ("alias is taken", lambda p: register_activation("swish", np.tanh), ValueError, "'swish'", "overwrite=True"),
     ("name is no word", lambda p: register_activation("a b", np.tanh), ValueError, "^name ", "letters"),
     ("function is none", lambda p: register_activation("mine", 3), TypeError, "^function ", "callable"),
     ("kinks is a number", lambda p: register_activation("mine", np.tanh, 0.3), ValueError, "^kinks ", "sequence"),
@@ -199,7 +151,6 @@ TABLE = [
      "finite"),
     ("negative std", lambda p: hermite_coefficients("relu", 0.0, -1.0, 2), ValueError, "^std ",
      "standard deviation"),
-    ("NaN std", lambda p: hermite_coefficients("relu", 0.0, np.nan, 2), ValueError, "^std ", "clean or drop"),
     ("mean and std do not match", lambda p: hermite_coefficients("relu", ZERO, np.ones(3), 2), ValueError,
      r"^mean .*\(2,\) and std \(3,\)", "must broadcast"),
     # libraries, devices, dtypes
@@ -211,7 +162,6 @@ TABLE = [
      "convert"),
     ("torch samples, NumPy network", lambda p: mlp()(torch.zeros(2)), TypeError, "x is torch, weights is numpy",
      "convert"),
-    ("torch points, NumPy polynomial", lambda p: fitted()(torch.zeros(2)), TypeError, "x is torch, polyn", "convert"),
     ("sum across libraries", lambda p: fitted() + mp.fit(mp.MLP(torch.eye(2)), mp.Gaussian.standard(2)), TypeError,
      "left is numpy, right is torch", "convert"),
     ("batches of two libraries", lambda p: mp.MomentAccumulator(2).update(EYE).update(torch.eye(2)), TypeError,
@@ -221,31 +171,17 @@ TABLE = [
      "other is torch, accumulated is numpy", "convert"),
     ("bias on another device", lambda p: mp.MLP(torch.eye(2), torch.zeros(2, device="meta")), TypeError,
      "W1 on cpu, b1 on meta", "move them to one device"),
-    ("Gaussian on another device", lambda p: mp.fit(mp.MLP(torch.eye(2)), mp.Gaussian(torch.zeros(2, device="meta"))),
-     TypeError, "net on cpu, inputs on meta", "move them to one device"),
-    ("points on another device", lambda p: mp.MLP(torch.eye(2))(torch.zeros(2, device="meta")), TypeError,
-     "x on meta, weights on cpu", "move them to one device"),
     ("weights of two dtypes", lambda p: mlp(b1=np.zeros(2, np.float32)), TypeError, "b1 is float32",
      "convert them to one"),
     ("integer weights", lambda p: mlp(W1=np.eye(2, dtype=int)), TypeError, "^W1 .*int64", r"W1\.astype"),
-    ("integer torch weights", lambda p: mp.MLP(torch.eye(2, dtype=torch.long)), TypeError, "^W1 .*int64",
-     r"W1\.double"),
-    ("integer mean", lambda p: mp.Gaussian(np.zeros(2, dtype=int)), TypeError, "^mean .*int64", r"mean\.astype"),
-    ("boolean weights", lambda p: mlp(W2=EYE > 0), TypeError, "^W2 .*bool", r"W2\.astype"),
-    ("complex weights", lambda p: mlp(W2=1j * EYE), TypeError, "^W2 .*complex", r"W2\.astype"),
     ("samples of truth values", lambda p: mp.Gaussian.from_samples(EYE > 0), TypeError, "^samples ", r"\.astype"),
     ("data frame of weights", lambda p: mlp(W1=Frame()), TypeError, "^W1 .*Frame", r"W1\.to_numpy\(\)"),
     ("SciPy's sparse weights", lambda p: mlp(W1=scipy.sparse.eye_array(2)), TypeError, "^W1 ", r"W1\.toarray\(\)"),
     ("sparse torch weights", lambda p: mp.MLP(torch.eye(2).to_sparse()), TypeError, "^W1 .*sparse",
      r"W1\.to_dense\(\)"),
-    ("masked mean", lambda p: hermite_coefficients("relu", MASKED[0], 1.0, 2), TypeError, "^mean .*masked",
-     "filled"),
     ("masked weights", lambda p: mlp(W1=MASKED), TypeError, "^W1 .*masked", r"W1\.filled"),
     ("masked samples", lambda p: mp.Gaussian.from_samples(MASKED), TypeError, "^samples .*masked", "drop the rows"),
-    ("masked points", lambda p: fitted()(MASKED), TypeError, "^x .*masked", "drop the rows"),
     ("ragged list", lambda p: mlp(W1=[[1.0, 2.0], [3.0]]), TypeError, "^W1 ", "regular nested list"),
-    ("text for a weight", lambda p: mlp(W1="weights"), TypeError, "^W1 .*str", "must be an array"),
-    ("nothing for a weight", lambda p: mlp(W1=None), TypeError, "^W1 .*NoneType", "must be an array"),
     ("module for a weight", lambda p: mlp(W1=torch.nn.Linear(2, 2)), TypeError, "^W1 .*Linear", "must be an array"),
     # what goes into fit
     ("torch module for a network",
@@ -257,17 +193,10 @@ TABLE = [
      "takes 2"),
     # points
     ("x too wide for a network", lambda p: mlp()(LONG), ValueError, r"^x .*\(3,\)", r"\(\.\.\., 2\)"),
-    ("x too wide for a GLU", lambda p: glu()(WIDE), ValueError, r"^x .*\(2, 3\)", r"\(\.\.\., 2\)"),
-    ("x too wide for a polynomial", lambda p: fitted()(WIDE), ValueError, r"^x .*\(2, 3\)", r"\(\.\.\., 2\)"),
     ("x is a number", lambda p: fitted()(1.0), ValueError, r"^x .*\(\)", r"\(\.\.\., 2\)"),
-    ("x too wide for a gradient", lambda p: fitted().gradient(LONG), ValueError, r"^x .*\(3,\)", r"\(\.\.\., 2\)"),
-    ("points of truth values", lambda p: fitted()(EYE > 0), TypeError, "^x .*bool", r"x\.astype"),
     # polynomials
     ("coefficients too large", lambda p: fitted(3).coefficients(max_bytes=100).tensor(3), mp.TooLargeError,
      "degree 3 .*o = 2, d = 2", r"coefficients\(max_bytes="),
-    ("coefficients far too large",
-     lambda p: mp.fit(mp.MLP(np.zeros((1, 3000))), mp.Gaussian.standard(3000), 4).coefficients().tensor(4),
-     mp.TooLargeError, "GiB", "max_bytes"),
     ("sum of other shapes", lambda p: fitted() + mp.fit(mlp(W2=EYE[:1], b2=None), mp.Gaussian.standard(2)), ValueError,
      "2 -> 2 and 2 -> 1", "same inputs and outputs"),
     ("polynomial plus a text", lambda p: fitted() + "1", TypeError, "RidgePolynomial", r"unsupported operand"),
@@ -277,33 +206,15 @@ TABLE = [
     ("missing folder", lambda p: fitted().save(p / "poly"), FileNotFoundError, "polynomial.file", "create it"),
     ("missing file", lambda p: mp.load(p), FileNotFoundError, "no polynomial file at", r"poly\.save"),
     ("file is a folder", lambda p: mp.load(p.parent), FileNotFoundError, "no polynomial file at", r"poly\.save"),
-    ("empty file", lambda p: mp.load(written(p, b"")), mp.FileFormatError, "polynomial.file", "truncated"),
-    ("text file", lambda p: mp.load(written(p, b"hello " * 50)), mp.FileFormatError, "polynomial.file", "not a read"),
-    ("pickle", lambda p: mp.load(written(p, pickle.dumps(EYE))), mp.FileFormatError, "polynomial.file", "not a read"),
-    ("truncated data", lambda p: mp.load(saved(p, slice(-8))), mp.FileFormatError, "polynomial.file", "truncated"),
-    ("truncated header", lambda p: mp.load(saved(p, slice(90))), mp.FileFormatError, "polynomial.file", "truncated"),
-    ("trailing bytes", lambda p: mp.load(written(saved(p), saved(p).read_bytes() + b"0")), mp.FileFormatError, "file",
-     "readable"),
-    ("foreign tensors", lambda p: mp.load(foreign(p)), mp.FileFormatError, "polynomial.file", r"written by save\(\)"),
-    ("foreign header", lambda p: mp.load(foreign(p, "[1]")), mp.FileFormatError, "polynomial.file",
-     r"written by save\(\)"),
-    ("header is no JSON", lambda p: mp.load(foreign(p, "{")), mp.FileFormatError, "polynomial.file",
-     r"written by save\(\)"),
-    ("missing tree", lambda p: mp.load(foreign(p, ONE_OF_OURS % 4)), mp.FileFormatError, "polynomial.file",
-     "Save it again"),
-    ("other layout", lambda p: mp.load(foreign(p, ONE_OF_OURS % 3)), mp.FileFormatError, "layout 3", "fit and save"),
-    ("unknown library", lambda p: mp.load(saved(p), library="tensorflow"), ValueError, "^library ",
+    ("unknown library", lambda p: (fitted().save(p), mp.load(p, library="tensorflow")), ValueError, "^library ",
      "'numpy', 'torch' or 'jax'"),
     # statistics
     ("shrinkage above one", lambda p: mp.Gaussian.from_samples(EYE, 2.0), ValueError, "^shrinkage .*2", r"in \[0, 1\]"),
-    ("negative shrinkage", lambda p: mp.Gaussian.from_samples(EYE, -0.1), ValueError, "^shrinkage ", r"in \[0, 1\]"),
-    ("shrinkage is NaN", lambda p: mp.Gaussian.from_samples(EYE, np.nan), ValueError, "^shrinkage ", r"in \[0, 1\]"),
     ("unknown shrinkage", lambda p: mp.Gaussian.from_samples(EYE, "ledoit"), ValueError, "^shrinkage .*'ledoit'",
      "'oas'"),
     ("samples are a vector", lambda p: mp.Gaussian.from_samples(ZERO), ValueError, "^samples ",
      "n samples of d inputs"),
     ("no samples", lambda p: mp.Gaussian.from_samples(np.zeros((0, 2))), ValueError, "^samples ", "at least one"),
-    ("batch is a vector", lambda p: mp.MomentAccumulator(2).update(ZERO), ValueError, "^batch ", "samples in rows"),
     ("batch is too wide", lambda p: mp.MomentAccumulator(2).update(WIDE), ValueError, "^batch ", "as many columns"),
     ("empty accumulator", lambda p: mp.MomentAccumulator(2).gaussian(), ValueError, "no samples yet",
      r"update\(batch\)"),
@@ -324,27 +235,3 @@ def test_mistakes_are_explained(act, exception, patterns, tmp_path):
 def test_mistakes_leave_the_registry_alone():
     assert "mine" not in mp.activations.names()
     assert mp.activations.get("swish").name == "silu"
-
-
-def test_a_damaged_header_never_gives_another_error(tmp_path):
-    """Flip a bit in every byte of the header: the file still loads, or the error says that it is damaged."""
-    path = saved(tmp_path / "poly")
-    content = path.read_bytes()
-    refused = 0
-    for place in range(8 + int.from_bytes(content[:8], "little")):
-        for bit in (1, 4, 128):
-            damaged = bytearray(content)
-            damaged[place] ^= bit
-            try:
-                mp.load(written(path, bytes(damaged)))
-            except mp.FileFormatError:
-                refused += 1
-    assert refused > 1000
-
-
-def test_a_truncated_file_is_always_refused(tmp_path):
-    path = saved(tmp_path / "poly")
-    content = path.read_bytes()
-    for length in range(0, len(content), 7):
-        with pytest.raises(mp.FileFormatError):
-            mp.load(written(path, content[:length]))

@@ -1,13 +1,17 @@
 """What a notebook shows of networks, inputs and results: tables with their numbers, and names that stay text."""
 
+import math
 from html.parser import HTMLParser
 
+import jax
 import numpy as np
+import pandas
 import pytest
 from support.backends import JAX64, TORCH32, backends, make
 
 import mlpoly as mp
-from mlpoly.scores.number import FVU, Number
+from mlpoly.scores.number import FVU
+from mlpoly.tables import Table, TableList
 
 NAMES = ("age", "<script>alert(1)</script>", "x_1 & $y$", "d")
 
@@ -53,12 +57,12 @@ def made(rng):
     }
 
 
-class Whole(HTMLParser):
-    """Check that every tag is closed, and collect texts and tags."""
+class Shown(HTMLParser):
+    """Tags, all of them closed, texts, and the texts of cells by row."""
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.open, self.text = set(), [], ""
+        self.tags, self.open, self.rows, self.text = set(), [], [], ""
         self.feed(html)
         self.close()
         assert not self.open
@@ -66,17 +70,23 @@ class Whole(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         self.text += data + "\n"
+        if self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
 
 
 def test_everything_shows_itself(rng):
     for name, thing in made(rng).items():
-        shown = Whole(thing._repr_html_())
+        shown = Shown(thing._repr_html_())
         assert "table" in shown.tags and "script" not in shown.tags, name
         frame = thing.to_pandas()
         assert len(frame) >= 1 and len(frame.columns) >= 2, name
@@ -87,7 +97,7 @@ def test_everything_shows_itself(rng):
 def test_names_are_shown_as_they_are(rng):
     things = made(rng)
     for name in ("Gaussian", "GaussianMixture", "Samples", "EigenFeatures", "SingularDirections", "Terms"):
-        assert "<script>alert(1)</script>" in Whole(things[name]._repr_html_()).text, name
+        assert "<script>alert(1)</script>" in Shown(things[name]._repr_html_()).text, name
         assert "<script>" not in things[name]._repr_html_(), name
     assert things["Gaussian"].to_pandas()["input"].tolist() == list(NAMES)
 
@@ -108,7 +118,7 @@ def test_inputs(rng):
         np.testing.assert_allclose(frame["mean"], inputs.mean, atol=1e-12)
         np.testing.assert_allclose(frame["standard deviation"] ** 2, np.diagonal(inputs.covariance), atol=1e-12)
         assert str(inputs) == repr(inputs)  # one line in messages
-    assert "x ~ N(m, I)" in Whole(mp.Gaussian.standard(30)._repr_html_()).text
+    assert "x ~ N(m, I)" in Shown(mp.Gaussian.standard(30)._repr_html_()).text
     assert len(mp.Gaussian.standard(30).to_pandas()) == 30
     assert "and 20 more rows" in mp.Gaussian.standard(30)._repr_html_()
 
@@ -150,12 +160,10 @@ def test_numbers_of_results(rng):
     assert "+- " in str(things["FVU on samples"]) and str(things["Estimate"]) == repr(things["Estimate"])
 
 
-def test_every_number_behaves(rng):
+def test_numbers_compare_and_format_like_floats(rng):
     things = made(rng)
-    for name in ("FVU", "FVU on samples", "Estimate"):
-        number = things[name]
+    for number in (things["FVU"], things["FVU on samples"], things["Estimate"]):
         value = float(number)
-        assert isinstance(number, Number) and isinstance(value, float)
         assert f"{number:.3f}" == f"{value:.3f}" and f"{number}" == repr(number)
         assert number < value + 1 and number <= value and number > value - 1 and number >= value
         assert not number < number and number <= number and value + 1 > number
@@ -171,7 +179,7 @@ def test_other_libraries_show_the_same(rng, backend):
         return [net, inputs, mp.fvu(net, poly), mp.eigenfeatures(poly, output=0), mp.degree_spectrum(net, inputs, 3)]
 
     for ours, theirs in zip(table(np.asarray), table(lambda a: make(a, backend)), strict=True):
-        assert Whole(theirs._repr_html_()).tags == Whole(ours._repr_html_()).tags
+        assert Shown(theirs._repr_html_()).tags == Shown(ours._repr_html_()).tags
         for column, values in ours.to_pandas().items():
             if values.dtype.kind == "f":
                 size = backend.tolerance * max(np.abs(values).max(), 1.0)
@@ -179,8 +187,6 @@ def test_other_libraries_show_the_same(rng, backend):
 
 
 def test_traced_things_keep_their_repr():
-    import jax
-
     seen = []
 
     def look(W):
@@ -193,3 +199,62 @@ def test_traced_things_keep_their_repr():
     jax.jit(look)(np.eye(2))
     assert [html for _, html in seen] == [None] * 3
     assert [text.split("(")[0] for text, *_ in seen] == ["MLP", "Gaussian", "FVU"]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+NASTY = "<script>alert('a & b')</script> 50% {x}_1^2 $y$ #~|\\"
+TABLE = Table(
+    ("name", "value", "count"),
+    (("first", -0.000123456, 3), ("a long name", 1234567.0, None), (NASTY, math.nan, np.int64(7))),
+    "Title & more",
+    "f(x) = W_2 leaky_relu(W_1 x + b_1) + sum_c w_c",
+    "a note",
+)
+
+
+def test_text():
+    title, formula, head, rule, *rows, note = str(TABLE).splitlines()
+    assert (title, formula, note) == (TABLE.title, TABLE.formula, TABLE.note)
+    assert set(rule) == {"-"} and len(rule) == max(map(len, rows))
+    assert head.split() == ["name", "value", "count"]
+    end = head.index("value") + len("value")  # numbers stand to the right
+    assert rows[0].startswith("first ") and rows[0][:end].endswith("-0.0001235") and rows[0].endswith("3")
+    assert rows[1][:end].endswith("1.235e+06") and len(rows[1]) == end  # nothing in place of None
+    assert NASTY in rows[2] and rows[2][:end].endswith("nan")
+
+
+def test_html_is_escaped_and_whole():
+    html = TABLE.html()
+    found = Shown(html)
+    assert found.tags == {"div", "strong", "i", "sub", "table", "thead", "tbody", "tr", "th", "td", "small"}
+    assert found.rows[0] == list(TABLE.columns)
+    assert found.rows[1] == ["first", "−0.0001235", "3"]
+    assert found.rows[3][0] == NASTY
+    assert "Title &amp; more" in html and "<i>W</i><sub>2</sub> leaky_relu(" in html and "∑<sub>c</sub>" in html
+    assert "color" not in html  # the notebook's own, light or dark
+    assert "mathjax_ignore" in html  # a dollar in a name begins no formula
+
+
+def test_dataframe_has_all_rows():
+    short = Table(("a", "b"), tuple((i, i / 3) for i in range(30)), limit=4)
+    assert str(short).splitlines()[-1] == "... and 26 more rows" and len(str(short).splitlines()) == 7
+    assert len(Shown(short.html()).rows) == 5
+    frame = short.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and list(frame.columns) == ["a", "b"]
+    np.testing.assert_array_equal(frame["b"], np.arange(30) / 3)
+
+
+def test_empty_tables():
+    assert str(Table((), ())) == "" and Shown(Table((), ()).html()).rows == []
+    assert str(Table(("a", "b"), ())).splitlines()[0] == "a  b"
+    assert str(TableList()) == ""
+
+
+def test_lists_of_rows():
+    class Row:
+        def row(self):
+            return {"name": "x", "big": True, "none": None}
+
+    assert str(TableList([Row(), Row()])).splitlines()[2:] == ["x     yes"] * 2
+    assert str(Table.of([{"a": 1}, {"a": 22}])).splitlines() == [" a", "--", " 1", "22"]

@@ -28,14 +28,11 @@ SINGLE = 3e-5  # some hundred roundings of float32
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda b: b.name)
 
 
-def table(row, rows, jax, slow=()):
-    """Every library with both layers and all rows; JAX, which compiles each shape for seconds, with some."""
-    cases = [(kind, layer, r) for kind in KINDS for layer in ("MLP", "GLU") for r in rows]
-    cases = [c for c in cases if c[0].library != "jax" or c[1:] in jax]
-    cases += [pytest.param(kind, *c, marks=pytest.mark.slow) for kind in KINDS if kind.library == "jax" for c in slow]
-    return pytest.mark.parametrize(
-        ("kind", "layer", row), cases, ids=lambda value: value.name if isinstance(value, Backend) else str(value)
-    )
+def table(row, rows, jax):
+    """NumPy and PyTorch with both layers and all rows; JAX, which compiles each shape for seconds, with one."""
+    cases = [(kind, layer, r) for kind in KINDS[:3] for layer in ("MLP", "GLU") for r in rows]
+    names = {"ids": lambda value: value.name if isinstance(value, Backend) else str(value)}
+    return pytest.mark.parametrize(("kind", "layer", row), [*cases, (KINDS[3], "MLP", jax)], **names)
 
 
 def wide(a):
@@ -80,12 +77,10 @@ def aligned(poly, whitener):
     return mp.polynomials.ChaosPolynomial(poly.center, signs[:, None] * poly.whitener, poly.exponents, values)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Fits
-# ---------------------------------------------------------------------------------------------------------------------
+# -- fits --------------------------------------------------------------------------------------------------------------
 
 
-@table("degree", range(5), jax=[("MLP", 2)], slow=[("MLP", 1), ("MLP", 3)])
+@table("degree", range(5), jax=2)
 def test_fit_is_that_of_the_same_weights_in_single_precision(kind, layer, degree):
     (net, gaussian, mixture, _), (net64, gaussian64, mixture64, _) = case(kind, layer)
     fits = [
@@ -124,15 +119,6 @@ def test_fit_under_inputs_of_16_bits(kind):
 
 
 @kinds
-def test_moving_a_gaussian_to_16_bits_stops_at_single_precision(kind, rng):
-    root = rng.standard_normal((D, D))
-    gaussian = mp.Gaussian(np.zeros(D), root @ root.T)
-    there = gaussian.to(make(np.zeros(1), kind))
-    assert str(there.cov.dtype).endswith("float32")
-    assert_close(wide(there.cov), gaussian.cov, 1e-7)
-
-
-@kinds
 def test_arrays_in_16_bits_become_single(kind):
     """Those that a polynomial is made of, and those that it is moved to."""
     p = mp.polynomials.DensePolynomial(make(np.zeros(D), kind), make(np.ones(1), kind))
@@ -141,9 +127,7 @@ def test_arrays_in_16_bits_become_single(kind):
         assert str(array.dtype).endswith("float32")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is computed from a polynomial, and from a network
-# ---------------------------------------------------------------------------------------------------------------------
+# -- what is computed from a polynomial, and from a network ------------------------------------------------------------
 
 FORMS = {
     "ridge 0": ("gaussian", 0),
@@ -180,7 +164,7 @@ def values_of(poly, x, tmp_path):
     return made
 
 
-@table("form", FORMS, jax=[("MLP", "ridge 2"), ("MLP", "chaos 3")], slow=[("MLP", "bounded 3"), ("MLP", "dense 2")])
+@table("form", FORMS, jax="ridge 2")
 def test_a_polynomial_computes_in_single_precision(kind, layer, form, tmp_path):
     (poly, *_, x), (poly64, *_, x64) = fitted(kind, layer, form)
     got, want = values_of(poly, x, tmp_path), values_of(poly64, x64, tmp_path)
@@ -222,7 +206,7 @@ def measures_of(poly, net, inputs, x):
     return made
 
 
-@table("form", ["ridge 2", "bounded 3", "dense 2", "chaos 3"], jax=[("MLP", "ridge 2")], slow=[("MLP", "bounded 3")])
+@table("form", ["ridge 2", "bounded 3", "dense 2", "chaos 3"], jax="ridge 2")
 def test_measures_are_those_of_the_same_numbers_in_double_precision(kind, layer, form):
     got, want = (measures_of(*part) for part in fitted(kind, layer, form))
     # JAX without float64 computes these in float32, with differences of nearly equal moments.
@@ -252,7 +236,7 @@ def test_hermite_coefficients_and_moments_of_16_bits(kind):
         assert_close(wide(got.cov), want.cov, SINGLE if kind.library == "jax" else 1e-12)
 
 
-@table("bound", [None, 2.0], jax=[("MLP", 2.0)])
+@table("bound", [None, 2.0], jax=2.0)
 def test_fits_on_samples_and_lines(kind, layer, bound):
     def fitted_to(x, net, inputs):
         start = mp.fit(net, inputs, 2)
@@ -265,13 +249,3 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
         for name, array in own_arrays(poly).items():
             assert str(array.dtype).endswith("float32"), name
     assert_close(wide(made(x)), want(x64), 1e-4)
-
-
-@table("degree", [2], jax=[("MLP", 2)])
-def test_finetuning_never_makes_it_worse(kind, layer, degree):
-    (net, gaussian, _, _), _ = case(kind, layer)
-    poly = mp.fit(net, mp.Gaussian.standard(D), degree)
-    found = mp.finetune(net, poly, gaussian, steps=20, batch_size=128)
-    assert found.report.fvu <= found.report.details["fvu_before"]
-    for name, array in own_arrays(found).items():
-        assert str(array.dtype).endswith("float32"), name

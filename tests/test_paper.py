@@ -1,6 +1,5 @@
 """The paper's own tools, and its recipe for a fit of any degree as an independent route to `mlpoly.fit`."""
 
-import functools
 import math
 from itertools import combinations_with_replacement, permutations, product
 
@@ -13,9 +12,7 @@ from support.paper import isserlis, master_theorem, raw_moments
 
 import mlpoly as mp
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Oracles
-# ---------------------------------------------------------------------------------------------------------------------
+# -- oracles -----------------------------------------------------------------------------------------------------------
 
 
 def gaussian(rng, *shape):
@@ -56,9 +53,7 @@ def product_by_quadrature(g, mean, cov, kinks=()):
     return total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Isserlis' theorem
-# ---------------------------------------------------------------------------------------------------------------------
+# -- isserlis' theorem -------------------------------------------------------------------------------------------------
 
 INDICES = [i for n in range(7) for i in combinations_with_replacement(range(3), n)]
 
@@ -76,35 +71,12 @@ def test_moments_equal_tensor_gauss_hermite(rng):
         assert abs(got - weights @ values) <= 1e-13 * (weights @ np.abs(values))
 
 
-def test_moments_known_by_heart():
-    assert isserlis([0.0], [[1.0]], (0,) * 8) == 105
-    assert isserlis([0.0], [[4.0]], (0,) * 8) == 105 * 4**4
-    assert isserlis([1.0], [[1.0]], (0,) * 8) == 764  # involutions of eight things
-    assert isserlis([0.0], [[1.0]], (0,) * 7) == 0
-    rho = 0.25
-    assert isserlis([0.0, 0.0], [[1.0, rho], [rho, 1.0]], (0, 0, 1, 1)) == 1 + 2 * rho**2
-    assert isserlis([0.0, 0.0], [[1.0, rho], [rho, 1.0]], (0, 0, 0, 1)) == 3 * rho
-    assert isserlis([2.0, 3.0], [[1.0, rho], [rho, 1.0]], ()) == 1
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Master theorem
-# ---------------------------------------------------------------------------------------------------------------------
+# -- master theorem ----------------------------------------------------------------------------------------------------
 
 
 def master(mean, cov):
     """Master theorem for the first of jointly Gaussian variables and all others."""
     return master_theorem(mean[..., 0], cov[..., 0, 0], mean[..., 1:], cov[..., 0, 1:], cov[..., 1:, 1:])
-
-
-@pytest.mark.parametrize("n", range(5))
-@pytest.mark.parametrize("p", range(4))
-def test_master_theorem_on_powers_is_isserlis(rng, n, p):
-    mean, cov = gaussian(rng, n + 1)
-    terms = [a * isserlis(mean, cov, (0,) * (p + k)) for k, a in enumerate(master(mean, cov))]
-    want = isserlis(mean, cov, (*[0] * p, *range(1, n + 1)))
-    assert len(terms) == n + 1
-    assert abs(sum(terms) - want) <= 1e-13 * max(map(abs, [*terms, want]))
 
 
 FUNCTIONS = {"tanh": (np.tanh, ()), "relu": (lambda x: np.maximum(x, 0), (0.0,))}
@@ -139,28 +111,7 @@ def test_two_factors_by_hand(rng):
     assert abs(alpha[0] * alpha[1] * residual - want[0]) > 1e-2
 
 
-def test_no_factor_and_one_factor():
-    assert master_theorem(0.3, 2.0, np.zeros(0), np.zeros(0), np.zeros((0, 0))).tolist() == [1.0]
-    # One factor is Stein's lemma: E[Y | X] = mean_y + cov_xy / var_x (X - mean_x); var_y plays no part.
-    for var_y in (5.0, 50.0):
-        assert master_theorem(1.0, 4.0, [3.0], [2.0], [[var_y]]).tolist() == [3.0 - 0.5, 0.5]
-
-
-def test_constant_x_leaves_the_moment_of_the_others(rng):
-    mean, cov = gaussian(rng, 2, 4)
-    cov[0, 0, :] = cov[0, :, 0] = 1e-9  # what rounding may leave beside a variance of zero
-    cov[0, 0, 0] = 0
-    a = master(mean, cov)
-    np.testing.assert_allclose(a[0, 0], isserlis(mean[0], cov[0], (1, 2, 3)), rtol=1e-14)
-    np.testing.assert_array_equal(a[1:, 0], 0.0)
-    # Its neighbour in the batch is left alone.
-    np.testing.assert_array_equal(a[:, 1], master(mean[1], cov[1]))
-    assert np.all(np.abs(a[1:, 1]) > 1e-3)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Stein's lemma
-# ---------------------------------------------------------------------------------------------------------------------
+# -- stein's lemma -----------------------------------------------------------------------------------------------------
 
 
 def sigmoid(y):
@@ -197,38 +148,7 @@ def test_steins_lemma_is_about_the_covariance():
         assert math.isclose(product_mean, -0.6 * slope, rel_tol=1e-12) is holds
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Raw moments
-# ---------------------------------------------------------------------------------------------------------------------
-
-IN_MPMATH = {
-    "relu": lambda x: max(x, mpmath.mpf(0)),
-    "gelu": lambda x: x * mpmath.ncdf(x),
-    "tanh": mpmath.tanh,
-    "silu": lambda x: x / (1 + mpmath.exp(-x)),
-}
-FAR_AND_NEAR = [(0.3, 1.2), (-4.0, 0.5), (6.0, 2.0), (0.0, 10.0)]
-
-
-@pytest.mark.parametrize(("m", "s"), FAR_AND_NEAR)
-@pytest.mark.parametrize("name", IN_MPMATH)
-def test_raw_moments_against_mpmath(name, m, s):
-    # Panels of two standard deviations, and a ladder around zero for what looks like a step from afar.
-    ladder = {float(c) for c in (-8, -4, -2, 0, 2, 4, 8) if abs(c - m) < 14 * s}
-    edges = sorted({m + s * j for j in range(-14, 15, 2)} | ladder)
-    got = raw_moments(name, m, s, 3)
-    with mpmath.workdps(30):
-
-        @functools.cache  # every integral meets the same nodes
-        def value_and_weight(x):
-            return IN_MPMATH[name](x), mpmath.npdf(x, m, s)
-
-        square = mpmath.quad(lambda x: math.prod((value_and_weight(x)[0], *value_and_weight(x))), edges)
-        for k in range(4):
-            want = mpmath.quad(lambda x, k=k: x**k * math.prod(value_and_weight(x)), edges)
-            # The moment is at most `size`, by Cauchy-Schwarz: errors are judged by it.
-            size = mpmath.sqrt(square * float(isserlis([m], [[s * s]], (0,) * (2 * k))))
-            assert abs(got[k] - want) <= 2e-15 * size
+# -- raw moments -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", mp.activations.names())
@@ -240,19 +160,6 @@ def test_raw_moments_of_every_activation(name):
     for k in range(5):
         want = expectation(lambda x, k=k: x**k * act(x), m, s, act.kinks)
         assert abs(got[k] - want) <= 1e-13 * size * math.sqrt(expectation(lambda x, k=k: x ** (2 * k), m, s))
-
-
-def test_raw_moments_of_a_callable_and_of_powers():
-    got = raw_moments(lambda x: x**3, 0.5, 2.0, 3)
-    want = [isserlis([0.5], [[4.0]], (0,) * (3 + k)) for k in range(4)]
-    np.testing.assert_allclose(got, want, rtol=1e-13)
-    assert raw_moments("square", 0.5, 2.0, 0).shape == (1,)
-
-
-def test_raw_moments_without_variance():
-    got = raw_moments("tanh", np.array([2.0, -1.0]), 0.0, 3)
-    want = np.array([2.0, -1.0]) ** np.arange(4)[:, None] * np.tanh([2.0, -1.0])
-    np.testing.assert_allclose(got, want, rtol=1e-15)
 
 
 def binomial(m, s, degree, integrals):
@@ -353,9 +260,7 @@ def test_no_binomial_sum_keeps_digits_far_below_the_kink():
     assert papers > 100 * ours
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The paper's recipe, end to end
-# ---------------------------------------------------------------------------------------------------------------------
+# -- the paper's recipe, end to end ------------------------------------------------------------------------------------
 
 
 def monomials(d, degree):
@@ -446,14 +351,6 @@ def test_mean_of_a_relu_network_under_a_standard_gaussian(rng):
     got = mp.fit(net, mp.Gaussian.standard(3), degree=0).coefficients().constant
     assert_close(got, printed + net.b2, 1e-14)
     assert np.all(np.abs(got - printed) > 1e-3)
-
-
-def test_the_recipe_notices_wrong_inputs(rng):
-    net = random_mlp(rng, "relu")
-    mean, cov = gaussian(rng, 3)
-    _, beta = papers_fit(net, mean, cov, 2)
-    wrong = mp.fit(net, mp.Gaussian(mean, cov * 1.001), 2).coefficients().quadratic
-    assert max(np.max(np.abs(wrong[:, i, i] - beta[i, i])) for i in range(3)) > 1e-5
 
 
 def test_bilinear_units_are_reproduced_by_the_recipe(rng):

@@ -17,8 +17,7 @@ from site_hooks import PLOTLY
 from mlpoly.datasets import load_images
 from mlpoly.pages.paper.page import write_report
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
-from mlpoly.studies.paper.reproduce import reproduce
-from mlpoly.studies.paper.study import PaperStudy
+from mlpoly.studies.paper.reproduce import PaperStudy, reproduce
 
 ROOT = Path(__file__).parent.parent
 FOLDER, PAGE = ROOT / "out" / "site-report", ROOT / "docs" / "reports" / "mnist.html"

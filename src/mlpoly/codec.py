@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,28 +29,18 @@ def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None
     """Return the record that `to_plain` made a value from.
 
     Fields that the class does not have are ignored, and fields with a default may be missing, so that files of other
-    versions load. No value is converted to another type, except that null is NaN where a float is expected.
-
-    Parameters
-    ----------
-    cls : type
-        Dataclass, or any type that its fields may have.
-    value : JSON value
-    arrays : mapping from name to array, optional
-        Arrays that ``{"array": name}`` refers to.
-
-    Raises
-    ------
-    FileFormatError
-        If the value does not fit; the message names the first place where it does not.
+    versions load. Where a float is expected, null is NaN, and where an array is, {"array": name} is one of `arrays`.
+    Raises a FileFormatError that names the first place where the value does not fit.
     """
     with explain_missing("reading results"):
         import cattrs
+    converter = cattrs.Converter()
+    converter.register_structure_hook(float, lambda value, _: math.nan if value is None else float(value))
+    converter.register_structure_hook(np.ndarray, lambda value, _: (arrays or {})[value[_ARRAY]])
     try:
-        return _converter(arrays or {}).structure(value, cls)
+        return converter.structure(value, cls)
     except Exception as error:  # cattrs raises groups, and single errors of any type from inside a group
-        found, where = cattrs.transform_error(error, "", lambda e, _: f"{_why(e)}\0")[0].split("\0 @ ")
-        raise FileFormatError(f"{where.removeprefix('.') or cls.__name__}: {found}") from error
+        raise FileFormatError(f"{cls.__name__}: {cattrs.transform_error(error)[0]}") from error
 
 
 def save_results(path: str | PathLike[str], record: Any) -> None:
@@ -66,15 +56,7 @@ def save_results(path: str | PathLike[str], record: Any) -> None:
 
 
 def load_results(path: str | PathLike[str], cls: type[T]) -> T:
-    """Read what `save_results` wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    FileFormatError
-        If a file is damaged or of another version.
-    """
+    """Read what `save_results` wrote; raise a FileFormatError if a file is damaged or of another version."""
     path = Path(path)
     tensors = path.with_suffix(".safetensors")
     if not path.is_file():
@@ -116,52 +98,3 @@ def _plain(value: Any, name: str, arrays: dict[str, np.ndarray] | None) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
-
-
-def _converter(arrays: Mapping[str, np.ndarray]) -> Any:
-    """A converter of cattrs that takes JSON at its word, where cattrs itself would make 1 of "1" and of true."""
-    import cattrs
-    from cattrs.cols import list_structure_factory
-    from cattrs.gen import make_dict_structure_fn
-
-    converter = cattrs.Converter()
-
-    def exact(kind: type, value: Any) -> Any:
-        if type(value) is not kind:
-            raise TypeError(f"{value!r:.40} where {kind.__name__} is expected")
-        return value
-
-    def number(value: Any, _: Any) -> float:
-        return math.nan if value is None else float(value if type(value) is int else exact(float, value))
-
-    def array(value: Any, _: Any) -> np.ndarray:
-        name = exact(str, exact(dict, value).get(_ARRAY))
-        if name not in arrays:
-            raise ValueError(f"there is no array {name!r} in the .safetensors file")
-        return arrays[name]
-
-    def record(cls: Any) -> Callable[[Any, Any], Any]:
-        build = make_dict_structure_fn(cls, converter)
-        return lambda value, kind: build(exact(dict, value), kind)
-
-    def is_sequence(cls: Any) -> bool:
-        return get_origin(cls) is list or (get_origin(cls) is tuple and get_args(cls)[1:] == (...,))
-
-    def sequence(cls: Any) -> Callable[[Any, Any], Any]:
-        items: Any = list[get_args(cls)[0]]  # type: ignore[misc]
-        build: Any = list_structure_factory(items, converter)
-        return lambda value, kind: get_origin(cls)(build(exact(list, value), kind))
-
-    for kind in (int, str, bool):
-        converter.register_structure_hook(kind, lambda value, kind: exact(kind, value))
-    converter.register_structure_hook(float, number)
-    converter.register_structure_hook(np.ndarray, array)
-    converter.register_structure_hook_factory(is_dataclass, record)
-    converter.register_structure_hook_factory(is_sequence, sequence)
-    return converter
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, AttributeError):  # a mapping is asked for its items
-        return "a dictionary is expected"
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

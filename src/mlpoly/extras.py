@@ -37,18 +37,9 @@ EXTRAS = {
 def explain_missing(purpose: str, package: str | None = None) -> Iterator[None]:
     """Make the import of a missing optional library inside the block say which extra to install.
 
-    Parameters
-    ----------
-    purpose : str
-        Subject of the message, which needs the library: "finetune", "mlpoly.lm".
-    package : str, optional
-        Name of the library in the message, where it differs from the import: "scikit-learn".
-
-    Raises
-    ------
-    ImportError
-        In place of the ModuleNotFoundError of a library that one of the extras would install. Any other error passes
-        through unchanged: a library that is installed but broken explains itself.
+    `purpose` is the subject of the message, "finetune" for example, and `package` the name of the library where it
+    differs from that of the import. Any other error than that of a library which one of the extras would install
+    passes through unchanged: a library that is installed but broken explains itself.
     """
     try:
         yield
@@ -61,16 +52,6 @@ def explain_missing(purpose: str, package: str | None = None) -> Iterator[None]:
 
 
 def library(module: str, package: str, purpose: str) -> Any:
-    """Import an optional library, or say which extra to install.
-
-    Parameters
-    ----------
-    module : str
-        Module to import: "sklearn.mixture".
-    package : str
-        Name of the library in the message: "scikit-learn".
-    purpose : str
-        Subject of the message, which needs the library.
-    """
+    """Import a module of an optional library, such as "sklearn.mixture"; the rest is for `explain_missing`."""
     with explain_missing(purpose, package):
         return importlib.import_module(module)

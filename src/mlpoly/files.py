@@ -113,10 +113,7 @@ def write_tensors(path: str | PathLike[str], arrays: Mapping[str, np.ndarray], h
 def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
     """Read the header (None if the file has no header of this library) and the arrays.
 
-    Raises
-    ------
-    FileFormatError
-        If the file is corrupt or truncated, or holds numbers of a type that NumPy does not have.
+    Raises a FileFormatError for files that are corrupt or truncated, or hold numbers of a type unknown to NumPy.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -13,17 +13,9 @@ from mlpoly._version import __version__
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="")
 """The command line that is running; empty where Python calls the library."""
 
-_ALWAYS, _IF_LOADED = ("numpy", "scipy"), ("torch", "transformers")
-
 
 def check_device(device: str) -> str:
-    """Return the name of a device, if PyTorch can use it here.
-
-    Raises
-    ------
-    ValueError
-        If it cannot.
-    """
+    """Return the name of a device, or raise unless PyTorch can use it here."""
     import torch
 
     try:
@@ -38,7 +30,7 @@ def check_device(device: str) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, this library, and the libraries that computed with it."""
-    names = [*_ALWAYS, *(name for name in _IF_LOADED if name in sys.modules)]
+    names = ["numpy", "scipy", *(name for name in ("torch", "transformers") if name in sys.modules)]
     return {"mlpoly": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
 
 

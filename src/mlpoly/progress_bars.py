@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _PATIENCE = 2.0  # seconds before a bar appears
 _switch = {"on": True}
@@ -50,48 +51,39 @@ def announce(text: str) -> None:
 
 
 class _Bar:
-    drawn: object = None  # the one display on the screen, which nested bars share
+    drawn: Any = None  # the one display on the screen, which nested bars share
 
     def __init__(self, title: str, total: int | None) -> None:
-        self.title, self.total = title, total
-        self.began = time.monotonic()
-        self.bar: object = None
-        self.task: object = None
+        self.title, self.total, self.began = title, total, time.monotonic()
+        self.task: Any = None
         self.owner = False
 
     def update(self, done: int, note: str) -> None:
-        if self.bar is None and time.monotonic() - self.began > _PATIENCE:
-            self._open()
-        if self.bar is not None:
-            self.bar.update(self.task, completed=done, note=note)  # type: ignore[attr-defined]
-
-    def _open(self) -> None:
-        if _Bar.drawn is None:
-            self._draw()
-        if _Bar.drawn is not None:
-            self.bar = _Bar.drawn
-            self.task = self.bar.add_task(self.title, total=self.total, note="")  # type: ignore[attr-defined]
-
-    def _draw(self) -> None:
-        try:
-            rich = importlib.import_module("rich.progress")
-            console = importlib.import_module("rich.console").Console(stderr=True)
-        except ImportError:
-            return
-        columns = (
-            rich.TextColumn("{task.description}"),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            rich.TextColumn("{task.fields[note]}"),
-        )
-        _Bar.drawn = rich.Progress(*columns, console=console, transient=True)
-        _Bar.drawn.start()  # type: ignore[attr-defined]
-        self.owner = True
+        if self.task is None and time.monotonic() - self.began > _PATIENCE:
+            if _Bar.drawn is None:
+                _Bar.drawn = _display()
+                self.owner = _Bar.drawn is not None
+            if _Bar.drawn is not None:
+                self.task = _Bar.drawn.add_task(self.title, total=self.total, note="")
+        if self.task is not None:
+            _Bar.drawn.update(self.task, completed=done, note=note)
 
     def close(self) -> None:
         if self.owner:
+            _Bar.drawn.stop()
             _Bar.drawn = None
-            self.bar.stop()  # type: ignore[attr-defined]
-        elif self.bar is not None:
-            self.bar.remove_task(self.task)  # type: ignore[attr-defined]
+        elif self.task is not None:
+            _Bar.drawn.remove_task(self.task)
+
+
+def _display() -> Any:
+    """A display of rich on stderr, or None where rich is not installed."""
+    try:  # by name: the core must not import rich
+        rich, console = map(importlib.import_module, ("rich.progress", "rich.console"))
+    except ImportError:
+        return None
+    words, note = rich.TextColumn("{task.description}"), rich.TextColumn("{task.fields[note]}")
+    columns = (words, rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), note)
+    display = rich.Progress(*columns, console=console.Console(stderr=True), transient=True)
+    display.start()
+    return display

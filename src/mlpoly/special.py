@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, constant, namespace, promote
+from mlpoly.arrays import Array, add_product, constant, namespace, namespace_of, promote
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
 WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
@@ -21,14 +21,14 @@ _FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squ
 
 def normal_pdf(u: Array) -> Array:
     """Standard normal density."""
-    xp = namespace(u=u)
+    xp = namespace_of(u)
     u = xp.clip(u, -_FAR, _FAR)
     return xp.exp(-0.5 * u * u) * (1 / math.sqrt(2 * math.pi))
 
 
 def normal_cdf(u: Array) -> Array:
     """Standard normal distribution function, with full relative accuracy in the lower tail."""
-    xp = namespace(u=u)
+    xp = namespace_of(u)
     tail = normal_pdf(u) * tail_integrals(xp.abs(u))[0]
     return xp.where(u > 0, 1 - tail, tail)
 
@@ -43,27 +43,17 @@ def in_deviations(distance: Array, std: Array) -> Array:
 def images(points: Sequence[float], mean: Array, scale: Array) -> Array:
     """Values of t, (k, h), at which mean + scale t passes k points, clipped like `in_deviations`; scale is not zero."""
     distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
-    return in_deviations(distance, namespace(scale=scale).abs(scale)) * namespace(scale=scale).sign(scale)
+    return in_deviations(distance, namespace_of(scale).abs(scale)) * namespace_of(scale).sign(scale)
 
 
 def panels(grid: np.ndarray, edges: Sequence[Array], nodes: int, splits: int = 1) -> tuple[Array, Array]:
     """Gauss-Legendre on panels in t between a grid and other edges, for h integrals over a standard normal t.
 
-    Parameters
-    ----------
-    grid : array (m,)
-        Ascending, common to all integrals; its ends are those of the integrals.
-    edges : sequence of array (k, h)
-        In any order, one at least; those beyond the grid are moved to its ends.
-    nodes, splits : int
-        Every panel is cut into `splits` parts of `nodes` nodes each.
-
-    Returns
-    -------
-    t, weights : array ((m - 1 + sum of the k) nodes splits, h)
-        The weights contain the normal density.
+    The grid (m,) is ascending and common to all integrals, from their lower end to the upper. The edges, arrays (k, h),
+    are in any order; those beyond the grid are moved to its ends. Every panel is cut into `splits` parts of `nodes`
+    nodes each. Returns t and weights ((m - 1 + sum of the k) nodes splits, h); these contain the normal density.
     """
-    xp, like = namespace(edges=edges[0]), edges[0]
+    xp, like = namespace_of(edges[0]), edges[0]
     common = xp.broadcast_to(constant(grid, like)[:, None], (len(grid), like.shape[1]))
     inner = [xp.clip(e, float(grid[0]), float(grid[-1])) for e in edges]
     cuts = xp.sort(xp.concat([common, *inner], axis=0), axis=0)
@@ -100,7 +90,7 @@ def tail_integrals(x: Array) -> tuple[Array, Array, Array]:
 
 def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
     """Clenshaw's recurrence for a Chebyshev series."""
-    ahead = later = w * 0
+    ahead = later = namespace_of(w).zeros_like(w)
     for c in reversed(series[1:]):
         ahead, later = 2 * w * ahead - later + c, ahead
     return w * ahead - later + series[0]
@@ -111,7 +101,7 @@ def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0) -> Iter
 
     Where phi underflows, gradients of long recurrences would be zero times infinity: t stops there.
     """
-    xp = namespace(t=t)
+    xp = namespace_of(t)
     limits = xp.finfo(t.dtype)
     reach = math.sqrt(-2 * math.log(float(limits.smallest_normal) * float(limits.eps)))
     t = xp.clip(t, -reach, reach)
@@ -127,13 +117,9 @@ def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array
 
 
 def clenshaw(coefficients: Array, t: Array) -> Array:
-    """Sum_k coefficients[k] he_k(t), by Clenshaw's recurrence, or Horner's rule where the degree is low.
+    """The sum of coefficients[k] he_k(t) over k, by Clenshaw's recurrence, or Horner's rule where the degree is low.
 
-    Parameters
-    ----------
-    coefficients : array (degree + 1, ...)
-        Ascending; trailing axes broadcast against `t`.
-    t : array (..., h)
+    Coefficients (degree + 1, ...) ascend, and their trailing axes broadcast against t (..., h).
     """
     (coefficients,) = promote(coefficients)  # powers of 16-bit numbers lose their digits
     last = coefficients.shape[0] - 1
@@ -167,20 +153,10 @@ def in_powers(series: Array) -> list[Array]:
 
 
 def times_line(series: Array, offset: Array, slope: Array) -> Array:
-    """Hermite series of (offset + slope t) p(t), cut one degree below that of p.
+    """Hermite series (n, ...) of (offset + slope t) p(t), for the series (n + 1, ...) of p: one degree is lost.
 
     From t he_k = sqrt(k+1) he_{k+1} + sqrt(k) he_{k-1}. The top coefficient of the product would need one more of p,
     so a polynomial that is known in full is padded with a row of zeros first.
-
-    Parameters
-    ----------
-    series : array (n + 1, ...), ascending
-    offset, slope : array
-        Coefficients of the line; they broadcast against the trailing axes.
-
-    Returns
-    -------
-    array (n, ...)
     """
     n = series.shape[0] - 1
     # Row by row with plain numbers: an array of roots would have to be copied to the device, which waits for it.
@@ -190,7 +166,7 @@ def times_line(series: Array, offset: Array, slope: Array) -> Array:
         if k:
             beside = beside + series[k - 1, ...] * math.sqrt(k)
         rows.append(offset * series[k, ...] + slope * beside)
-    return namespace(series=series).stack(rows) if rows else series[:0, ...] * offset
+    return namespace_of(series).stack(rows) if rows else series[:0, ...] * offset
 
 
 def hermite_in_powers(degree: int) -> list[list[float]]:
@@ -216,60 +192,20 @@ def powers_in_hermite(degree: int) -> list[list[float]]:
 
 _TAIL_SCALE = 5.0
 _TAIL_1 = (
-    7.8597380034808975,
-    -10.280105529426146,
-    4.690862672933098,
-    -1.6321977169554296,
-    0.43846751693311253,
-    -0.08748852861635262,
-    0.011162389695205745,
-    -0.0002484003688461305,
-    -0.00023179221148506316,
-    4.149688759768298e-05,
-    1.1217487339251781e-06,
-    -1.3576670065970656e-06,
-    9.272504767275665e-08,
-    3.7154486381916865e-08,
-    -5.538035992550984e-09,
-    -1.04042888325423e-09,
-    2.430750999842619e-10,
-    3.338052563193299e-11,
-    -1.0043787356494317e-11,
-    -1.3141007795784934e-12,
-    4.1052976797493524e-13,
-    6.278312717264468e-14,
-    -1.6460752582861707e-14,
-    -3.3815586977054583e-15,
-    6.152147619177619e-16,
-    1.9009609166204326e-16,
-    -1.853964800239124e-17,
-)
+    7.8597380034808975, -10.280105529426146, 4.690862672933098, -1.6321977169554296,
+    0.43846751693311253, -0.08748852861635262, 0.011162389695205745, -0.0002484003688461305,
+    -0.00023179221148506316, 4.149688759768298e-05, 1.1217487339251781e-06, -1.3576670065970656e-06,
+    9.272504767275665e-08, 3.7154486381916865e-08, -5.538035992550984e-09, -1.04042888325423e-09,
+    2.430750999842619e-10, 3.338052563193299e-11, -1.0043787356494317e-11, -1.3141007795784934e-12,
+    4.1052976797493524e-13, 6.278312717264468e-14, -1.6460752582861707e-14, -3.3815586977054583e-15,
+    6.152147619177619e-16, 1.9009609166204326e-16, -1.853964800239124e-17,
+)  # fmt: skip
 _TAIL_2 = (
-    21.267862398885327,
-    -31.956301555521936,
-    16.536143261382716,
-    -6.338319057038805,
-    1.8193572477171187,
-    -0.37272190399325217,
-    0.04418727444560652,
-    0.001083285257331783,
-    -0.001505710282684181,
-    0.00020151011866697464,
-    2.2235768184581033e-05,
-    -9.395774251343168e-06,
-    1.073134700984578e-07,
-    3.3741218851029606e-07,
-    -2.5525324690613675e-08,
-    -1.2016175508641706e-08,
-    1.4710043010909186e-09,
-    4.66317656527941e-10,
-    -6.885236417262309e-11,
-    -2.0415652765902888e-11,
-    2.922826668554289e-12,
-    9.965610710298741e-13,
-    -1.0994758271584323e-13,
-    -5.2075081952589945e-14,
-    3.038235850176333e-15,
-    2.7734510006410745e-15,
-    1.5322012825204343e-17,
-)
+    21.267862398885327, -31.956301555521936, 16.536143261382716, -6.338319057038805,
+    1.8193572477171187, -0.37272190399325217, 0.04418727444560652, 0.001083285257331783,
+    -0.001505710282684181, 0.00020151011866697464, 2.2235768184581033e-05, -9.395774251343168e-06,
+    1.073134700984578e-07, 3.3741218851029606e-07, -2.5525324690613675e-08, -1.2016175508641706e-08,
+    1.4710043010909186e-09, 4.66317656527941e-10, -6.885236417262309e-11, -2.0415652765902888e-11,
+    2.922826668554289e-12, 9.965610710298741e-13, -1.0994758271584323e-13, -5.2075081952589945e-14,
+    3.038235850176333e-15, 2.7734510006410745e-15, 1.5322012825204343e-17,
+)  # fmt: skip

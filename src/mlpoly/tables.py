@@ -1,4 +1,4 @@
-"""Tables of results: as text, in a notebook, as a DataFrame."""
+"""How results show themselves: as tables in text, notebooks and DataFrames, and as pictures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Table:
         return "\n".join([line for line in lines if line] + ([remark] if remark else []))
 
     def html(self) -> str:
-        """HTML for a notebook: every text is escaped, and the colours are those around it."""
+        """HTML for a notebook: every text is escaped, and colours are inherited."""
         cells, numeric, remark = self._shown()
         sides = [f"text-align: {'right' if right else 'left'}" for right in numeric]
 
@@ -72,7 +72,7 @@ class Table:
 
         formula = _SUBSCRIPT.sub(r"<i>\1</i><sub>\2</sub>", escape(self.formula)).replace("<i>sum</i>", "∑")
         above = [f"<strong>{escape(self.title)}</strong>" if self.title else "", formula]
-        # Dollars in names are no mathematics, so that MathJax must not look for any.
+        # MathJax must not take dollars in names for formulas.
         parts = ['<div class="tex2jax_ignore mathjax_ignore">', *(f"<div>{line}</div>" for line in above if line)]
         if self.columns:
             signs = ["\N{MINUS SIGN}" if right else "-" for right in numeric]
@@ -88,17 +88,12 @@ class Table:
     def _shown(self) -> tuple[list[list[str]], list[bool], str]:
         """Texts of the rows that are shown, which columns hold numbers, and the remark below."""
         shown = self.rows[: self.limit]
-        numeric = [
-            all(value is None or isinstance(value, Real) for value in column)
-            for column in zip(*self.rows, strict=True)
-        ] or [False] * len(self.columns)  # fmt: skip
+        columns = zip(*self.rows, strict=True) if self.rows else [[""]] * len(self.columns)
+        numeric = [all(value is None or isinstance(value, Real) for value in column) for column in columns]
         left = len(self.rows) - len(shown)
         more = f"... and {left} more rows" if left else ""
-        return (
-            [[cell_text(value) for value in row] for row in shown],
-            numeric,
-            "\n".join(filter(None, (more, self.note))),
-        )
+        remark = "\n".join(filter(None, (more, self.note)))
+        return [[cell_text(value) for value in row] for row in shown], numeric, remark
 
 
 class Tabular(ABC):
@@ -128,6 +123,36 @@ class TableList(Tabular, list[Any]):
 
     def _table(self) -> Table:
         return Table.of([record.row() for record in self])
+
+
+class Plottable:
+    """A result with a picture. `mlpoly.charts` has a function for each kind of result, which describes its picture."""
+
+    def chart(self, **options: Any) -> Any:
+        """Describe the picture, for matplotlib or for a page; options are those of the function in `mlpoly.charts`."""
+        from mlpoly.charts import chart_of  # above this module: imported on demand
+
+        return chart_of(self, **options)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the picture with matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on: of a chart its first panel, while other pictures of several axes take their place in the
+            figure. By default those of a new figure of pyplot.
+        **options
+            Those of `chart`, such as `title`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+        """
+        from mlpoly.charts.matplotlib import show  # needs matplotlib
+
+        return show(self.chart(**options), ax)
 
 
 def cell_text(value: Cell) -> str:

@@ -13,7 +13,7 @@ from mlpoly.charts import chart_of, eigenfeature_gallery, interaction_map, respo
 from mlpoly.charts.chart import Picture, shortened
 from mlpoly.charts.directions import direction_ranking
 from mlpoly.charts.terms import effect_map
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 from mlpoly.fitting.report import FitReport
 from mlpoly.records import replace
 
@@ -73,6 +73,7 @@ def results(net, inputs, poly):
 
 @pytest.mark.parametrize("put", [np.asarray, torch.tensor])
 def test_every_result_draws_itself_once(put):
+    pyplot.close("all")  # what tests before have left
     for name, result in results(*case(put)).items():
         figure = result.plot()
         assert len(pyplot.get_fignums()) == 1, name  # which plt.show() will show

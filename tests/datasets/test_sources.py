@@ -1,16 +1,15 @@
-"""Downloads from a local server."""
+"""Downloads, with a folder in place of the network."""
 
 import hashlib
 import json
-import os
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+import shutil
+from urllib.parse import urlsplit
 
 import numpy as np
+import pooch
 import pytest
 import torch
+from support.data import data_folder
 from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
 from support.tiny_models import VOCABULARY, llama
 
@@ -23,50 +22,49 @@ CONTENT = {f"{name}.gz": name.encode() * 100 for name in IDX_FILES}
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A folder that a server on this machine serves, with its address; the cache is elsewhere."""
-    folder = tmp_path / "served"
+def offered(tmp_path, monkeypatch):
+    """A folder that downloads copy from, as a function that offers files under the name of a data set."""
+    folder = tmp_path / "offered"
     folder.mkdir()
-    for name, content in CONTENT.items():
-        (folder / name).write_bytes(content)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}/"
-    sums = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in CONTENT.items()}
-    monkeypatch.setitem(_SOURCES, "mnist", DataSource((f"{address}gone/", address), sums))
+
+    def offer(name, contents):
+        for file, content in contents.items():
+            (folder / file).write_bytes(content)
+        sums = {file: f"sha256:{hashlib.sha256(content).hexdigest()}" for file, content in contents.items()}
+        source = DataSource(("https://here.invalid/gone/", "https://here.invalid/"), sums)
+        monkeypatch.setitem(_SOURCES, name, source)
+        return folder
+
+    def copy(url, path, pooch):
+        shutil.copy(folder / urlsplit(url).path[1:], path)
+
+    monkeypatch.setattr(pooch, "HTTPDownloader", lambda **options: copy)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.delenv("MLPOLY_DATA", raising=False)
-    yield folder, address
-    server.shutdown()
-    server.server_close()
+    return offer
 
 
-def test_files_come_from_the_first_mirror_that_has_them(served, capfd):
-    folder = download("mnist")
+def test_files_come_from_the_first_mirror_that_has_them(offered, capfd):
+    mirror, folder = offered("mnist", CONTENT), download("mnist")
     assert folder == cache_dir() / "mnist"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT
     assert capfd.readouterr().out == ""
-    (served[0] / FIRST).unlink()  # what is there is not asked for again
+    (folder / FIRST).write_bytes(b"half")  # a file that is damaged is fetched again
+    assert (download("mnist") / FIRST).read_bytes() == CONTENT[FIRST]
+    (mirror / FIRST).unlink()  # what is there is not asked for again
     assert download("mnist") == folder
     with pytest.raises(DownloadError):
         download("mnist", force=True)
 
 
-def test_a_file_that_is_damaged_is_fetched_again(served):
-    folder = download("mnist")
-    (folder / FIRST).write_bytes(b"half")
-    assert (download("mnist") / FIRST).read_bytes() == CONTENT[FIRST]
-
-
-def test_another_checksum_leaves_nothing_behind(served, tmp_path):
-    (served[0] / FIRST).write_bytes(b"something else")
-    with pytest.raises(DownloadError, match=rf"{served[1]}{FIRST} cannot be downloaded .*--data-dir.*MLPOLY_DATA"):
+def test_another_checksum_leaves_nothing_behind(offered, tmp_path):
+    (offered("mnist", CONTENT) / FIRST).write_bytes(b"something else")
+    with pytest.raises(DownloadError, match=rf"{FIRST} cannot be downloaded .*--data-dir.*MLPOLY_DATA"):
         download("mnist", tmp_path / "mine")
     assert list((tmp_path / "mine" / "mnist").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written(served, tmp_path):
+def test_a_folder_that_cannot_be_written(offered, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DownloadError, match=r"cannot be written to .*XDG_CACHE_HOME"):
         download("mnist", tmp_path / "file")
@@ -79,24 +77,23 @@ def test_name_that_cannot_be_downloaded(name):
 
 
 @pytest.mark.data
-def test_checksums_are_those_of_real_mnist():
-    folder = Path(os.environ.get("MLPOLY_DATA", "missing")) / "mnist"
+def test_real_mnist():
+    folder = data_folder("mnist")
     for name, expected in _SOURCES["mnist"].checksums.items():
-        if not (folder / name).is_file():
-            pytest.skip(f"{name} is not there in its compressed form: set MLPOLY_DATA to a folder that holds mnist/")
-        assert f"md5:{hashlib.md5((folder / name).read_bytes()).hexdigest()}" == expected
-    assert len(load_images("mnist", folder).train) == 60_000
+        if (folder / name).is_file():  # in its compressed form
+            assert f"md5:{hashlib.md5((folder / name).read_bytes()).hexdigest()}" == expected
+    images = load_images("mnist", folder)
+    assert (images.train.shape, images.test.shape, images.shape) == ((60_000, 784), (10_000, 784), (28, 28))
+    assert (images.train.min(), images.train.max()) == (0, 1)
+    assert np.bincount(images.train_labels).tolist()[:3] == [5923, 6742, 5958]  # as published
+    assert (images.name, images.classes) == ("mnist", tuple("0123456789"))
 
 
-def test_stories(served, monkeypatch):
+def test_stories(offered, monkeypatch):
     """A model of llama2.c with random weights is unpacked once and whole."""
     model = llama(tie_word_embeddings=True, rms_norm_eps=1e-5)
     pieces = [f"piece {i}".encode() for i in range(VOCABULARY)]
-    files = {"stories260K.bin": checkpoint_bytes(model), "tok512.bin": vocabulary_bytes(pieces)}
-    for name, content in files.items():
-        (served[0] / name).write_bytes(content)
-    sums = {name: f"sha256:{hashlib.sha256(body).hexdigest()}" for name, body in files.items()}
-    monkeypatch.setitem(_SOURCES, "stories260K", DataSource((served[1],), sums))
+    offered("stories260K", {"stories260K.bin": checkpoint_bytes(model), "tok512.bin": vocabulary_bytes(pieces)})
     monkeypatch.setattr("mlpoly.datasets.sources._SAMPLE", (3, 5))
     folder = download("stories260K")
     read, tokenizer = load_model(folder)

@@ -216,14 +216,6 @@ def test_weights_of_sixteen_bits_and_weights_that_are_trained():
     assert_close(found.explained, exact.explained, 0.02)  # a polynomial of 16 bits has coefficients of 16 bits
 
 
-def test_neurons_as_outputs():
-    net = network("MLP", "relu", D, H, None)
-    poly = mp.fit(net, INPUTS, 2)
-    found = mp.decompose(poly, H)
-    x = points(D)
-    assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
-
-
 def test_a_quadratic_part_that_is_rounding_is_refused():
     """A linear map has none: what a fit leaves there is 1e-33 of its variance. A part of 1e-20 is one."""
     rng = np.random.default_rng(0)

@@ -84,15 +84,6 @@ def test_it_is_factored_in_the_forms_of_the_first_layer() -> None:
     assert_close(values, mp.eigenfeatures(poly.expanded(), output=1, k=5).values, 1e-10)
 
 
-def test_permuting_and_rescaling_hidden_units_changes_nothing() -> None:
-    net, inputs = chain(), gaussian(d=4)
-    one, two, last = net.layers
-    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
-    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
-    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
-    assert_close(mp.fit(other, inputs, 2)(X), mp.fit(net, inputs, 2)(X), 1e-11)
-
-
 def test_error_by_draws_and_by_the_closure() -> None:
     net, inputs = chain("relu", (12, 48, 48, 4)), gaussian(d=12)
     for degree in (1, 2):

@@ -11,8 +11,6 @@ from support.networks import chain, network
 import mlpoly as mp
 from mlpoly.fitting.deep import sampled
 from mlpoly.fitting.methods import Sampled
-from mlpoly.fitting.mixture.linear import fit_mixture_linear
-from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
 from mlpoly.records import arrays_of, map_arrays, replace
 
 D, OUT = 3, 2
@@ -80,10 +78,10 @@ QUADRATIC = {
 }
 
 
-@pytest.mark.parametrize("name", QUADRATIC)
-def test_networks_that_are_quadratic_are_found_without_variance(name):
+@pytest.mark.parametrize(("name", "degree"), [*((name, 2) for name in QUADRATIC), ("linear", 1)])
+def test_networks_that_are_polynomials_are_found_without_variance(name, degree):
     net, x = QUADRATIC[name](), points(D)
-    poly = mp.fit(net, INPUTS, 2, method=Sampled(tolerance=0.0))
+    poly = mp.fit(net, INPUTS, degree, method=Sampled(tolerance=0.0))
     assert_close(poly(x), net(x), 1e-11)
     report = poly.report
     assert report.converged
@@ -91,13 +89,6 @@ def test_networks_that_are_quadratic_are_found_without_variance(name):
     size = float(np.mean(net(x) ** 2))
     assert max(report.excess, report.misfit) <= 1e-24 * size
     assert report.fvu <= 1e-24
-
-
-def test_linear_networks_are_found_without_variance_at_degree_one():
-    net, x = QUADRATIC["linear"](), points(D)
-    poly = mp.fit(net, INPUTS, 1, method=Sampled(tolerance=0.0))
-    assert_close(poly(x), net(x), 1e-11)
-    assert poly.report.converged
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
@@ -191,20 +182,11 @@ def test_singular_and_diagonal_inputs():
 
 
 @pytest.mark.parametrize("degree", [1, 2])
-def test_solvers_for_mixtures_take_it_for_the_components(degree):
-    net = DEEP["two layers"]()
-    options, solver = Sampled(0.0, 2), ConjugateGradients()
-
-    def best_under(net, component, degree):
-        return mp.fit(net, component, degree, method=options)
-
+def test_of_equal_components_a_mixture_is_one_of_them(degree):
+    net, x, method = DEEP["two layers"](), points(D), Sampled(0.0, 2)
     halves = mp.GaussianMixture(np.full(2, 0.5), np.stack([INPUTS.mean] * 2), np.stack([INPUTS.covariance] * 2))
-    if degree == 1:
-        found = fit_mixture_linear(net, halves, 1, best_under)
-    else:
-        found = fit_mixture_quadratic(net, halves, solver, best_under)
-    x = points(D)
-    assert_close(found(x), best_under(net, INPUTS, degree)(x), 1e-9)
+    found, alone = (mp.fit(net, inputs, degree, method=method) for inputs in (halves, INPUTS))
+    assert_close(found(x), alone(x), 1e-9)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -95,6 +95,36 @@ def test_one_component_is_the_gaussian(way, degree, kind, activation):
             assert_close(poly.coefficients().tensor(k), alone.coefficients().tensor(k), 1e-11)
 
 
+# -- one network in other words ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["Gaussian", "mixture"])
+@pytest.mark.parametrize("guard", ["expansion", None, 0.03])
+def test_permuting_and_rescaling_hidden_units_changes_nothing(guard, inputs):
+    net = chain(sizes=(D, 6, 5, 3))
+    one, two, last = net.layers
+    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
+    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
+    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
+    if guard == "expansion":
+        found, want = (mp.fit(f, inputs, 2) for f in (other, net))
+        assert_close(found(points(D)), want(points(D)), 1e-11)
+        return
+    found, want = (mp.fit(f, inputs, 3, method=mp.methods.Composed(guard)) for f in (other, net))
+    assert_close(found(points(D)), want(points(D)), 1e-10)
+    assert_close(found.bounded(2.0)(points(D)), want.bounded(2.0)(points(D)), 1e-10)
+
+
+@pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["Gaussian", "mixture"])
+@pytest.mark.parametrize("degree", range(5))
+def test_a_partner_without_variance_leaves_an_mlp(degree, inputs):
+    net = make_net("GLU", "silu")
+    constant = mp.GLU(net.W_gate, net.b_gate, 0 * net.W_up, net.b_up, net.W_down, net.b_down, "silu")
+    same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
+    found, want = (WAYS["neuronwise"](f, inputs, degree) for f in (constant, same))
+    assert_close(found(points(D)), want(points(D)))
+
+
 # -- exact cases -------------------------------------------------------------------------------------------------------
 
 

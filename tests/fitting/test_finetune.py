@@ -82,6 +82,8 @@ def test_wrong_start_improves(kind, gated):
     # The report's figures are of the held-out samples; others agree.
     assert fvu(net, found, inputs) < 0.6 * fvu(net, start, inputs)
     assert report.fvu == pytest.approx(fvu(net, found, inputs), rel=0.3)
+    if kind == "dense":
+        np.testing.assert_array_equal(found.quadratic, np.swapaxes(found.quadratic, 1, 2))
 
 
 @gates
@@ -141,32 +143,17 @@ def test_default_learning_rate_retreats_when_it_diverges(monkeypatch):
     assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
 
 
-def test_networks_of_16_bits():
-    net = network(backend=BACKENDS[3])
-    low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
-    start = mp.fit(low, mp.Gaussian.standard(D), degree=2)
-    found = finetune(low, start, mixture(BACKENDS[3]).sample(4000), **SHORT)
-    assert found.series.plain.dtype == torch.float32
-    assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
-
-
-def test_divergence_as_loss():
+@pytest.mark.parametrize("one_logit", [False, True])  # whose softmax would be a constant
+def test_divergence_as_loss(one_logit):
     net, inputs = network(outputs=3.0), mixture()
+    net = mp.MLP(net.W1, net.b1, net.W2[:1, :], net.b2[:1], "gelu") if one_logit else net
     start = wrong("dense", net)
     found = finetune(net, start, inputs, loss="kl", **SHORT)
     report, x = found.report, inputs.sample(20000, seed=5)
-    assert report.details["kl"] < 0.6 * report.details["kl_before"]
+    assert 0 < report.details["kl"] < 0.6 * report.details["kl_before"]
     assert report.history[0][1] == report.details["kl_before"]
     assert float(mp.measures.kl(net, found, x).mean) < 0.6 * float(mp.measures.kl(net, start, x).mean)
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
-
-
-def test_divergence_of_one_logit_as_loss():
-    """Of a binary classifier with one output, whose softmax would be a constant."""
-    net, inputs = network(outputs=3.0), mixture()
-    net = mp.MLP(net.W1, net.b1, net.W2[:1, :], net.b2[:1], "gelu")
-    report = finetune(net, wrong("dense", net), inputs, loss="kl", **SHORT).report
-    assert 0 < report.details["kl"] < 0.6 * report.details["kl_before"]
 
 
 # -- where samples come from -----------------------------------------------------------------------
@@ -181,13 +168,6 @@ def test_inputs(source):
     assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
     assert found.inputs.x is x if source == "array" else found.inputs is inputs
     assert "fine-tuned" in found.source.method
-
-
-def test_standard_gaussian_of_no_library():
-    net = network(backend=BACKENDS[2])
-    found = finetune(net, mp.fit(net, mixture(BACKENDS[2]), degree=1), mp.Gaussian.standard(D), **SHORT)
-    assert found.report.fvu < found.report.details["fvu_before"]
-    assert isinstance(found.inputs.mean, torch.Tensor)
 
 
 def test_held_out_rows_are_not_trained_on():
@@ -270,22 +250,24 @@ def test_learning_rate_has_no_units(kind):
     np.testing.assert_allclose(two.report.history, one.report.history, rtol=1e-3)
 
 
-def test_works_where_gradients_are_off():
+def test_torch_networks_in_training_are_left_alone():
+    """Also where gradients are off, with inputs of no library, and with weights of 16 bits."""
     net, inputs = network(backend=BACKENDS[2]), mixture(BACKENDS[2])
+    net.W1.requires_grad_()
+    before = net.W1.detach().clone()
     with torch.no_grad():
         found = finetune(net, wrong("ridge", net), inputs, **SHORT)
     assert found.report.fvu < found.report.details["fvu_before"]
-    assert not found.series.plain.requires_grad
-
-
-def test_live_torch_weights_are_not_touched():
-    net = network(backend=BACKENDS[2])
-    net.W1.requires_grad_()
-    before = net.W1.detach().clone()
-    found = finetune(net, wrong("ridge", net), mixture(BACKENDS[2]), **SHORT)
-    assert torch.equal(net.W1, before)
-    assert net.W1.grad is None
-    assert not found.readout.requires_grad
+    assert torch.equal(net.W1, before) and net.W1.grad is None
+    assert not found.readout.requires_grad and not found.series.plain.requires_grad
+    found = finetune(net, mp.fit(net, inputs, degree=1), mp.Gaussian.standard(D), **SHORT)
+    assert found.report.fvu < found.report.details["fvu_before"] and isinstance(found.inputs.mean, torch.Tensor)
+    net = network(backend=BACKENDS[3])
+    low = mp.MLP(*(w.bfloat16() for w in (net.W1, net.b1, net.W2, net.b2)))
+    start = mp.fit(low, mp.Gaussian.standard(D), degree=2)
+    found = finetune(low, start, mixture(BACKENDS[3]).sample(4000), **SHORT)
+    assert found.series.plain.dtype == torch.float32
+    assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
 
 
 def test_activation_of_the_user_in_their_own_library():
@@ -313,37 +295,9 @@ def test_library_and_dtype_are_kept(kind, backend):
     assert_same_kind(found(x), start(x))
     errors = [float(np.mean(to_numpy(net(x) - p(x)) ** 2)) for p in (start, found)]
     assert errors[1] < 0.7 * errors[0]
-
-
-def test_libraries_agree():
-    """The samples are the same in all, so the answers are."""
-    answers = []
-    for backend in BACKENDS[::2]:
-        with backend.active():
-            start = map_polynomial(wrong("ridge", network(True)), lambda a, b=backend: make(a, b))
-            found = finetune(network(True, backend), start, mixture(backend), **SHORT)
-            answers.append(to_numpy(found.series.plain))
-    for other in answers[1:]:
-        np.testing.assert_allclose(other, answers[0], rtol=1e-6, atol=1e-9)
-
-
-def test_quadratic_stays_symmetric():
-    net = network()
-    quadratic = finetune(net, wrong("dense", net), mixture(), **SHORT).quadratic
-    np.testing.assert_array_equal(quadratic, np.swapaxes(quadratic, 1, 2))
-
-
-def test_result_is_a_polynomial_like_others(tmp_path):
-    net, inputs = network(True), mixture()
-    found = finetune(net, wrong("ridge", net), inputs, **SHORT)
-    x = inputs.sample(20, seed=3)
-    found.save(tmp_path / "p.safetensors")
-    np.testing.assert_array_equal(mp.load(tmp_path / "p.safetensors")(x), found(x))
-    np.testing.assert_allclose(found.to_torch()(torch.tensor(x)).numpy(), found(x), rtol=1e-12)
-    assert found.report.method == "fine-tuning"
-    assert found.truncate(1).report is None
-    assert (2.0 * found).report is None
-    assert mp.fvu(net, found, inputs).total < 0.6 * mp.fvu(net, wrong("ridge", net), inputs).total
+    if backend.dtype == "float64":  # the samples are the same in all libraries, so the answers are
+        same = finetune(network(), wrong(kind, network()), mixture(), **SHORT)
+        np.testing.assert_allclose(to_numpy(found(x)), same(to_numpy(x)), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 3])
@@ -365,9 +319,7 @@ SHAPES += [
     "no bias",
     "constant neurons",
     "constant gated neurons",
-    "dense 0",
-    "dense 1",
-    "dense 2",
+    *(f"dense {k}" for k in range(3)),
     "chaos 2",
     "chaos 3",
 ]
@@ -469,9 +421,7 @@ def test_whitening_makes_the_problem_well_conditioned():
         ({"net": network(readout=False)}, ValueError, "net maps 4 -> 8, but poly maps 4 -> 2"),
         ({"net": network(backend=BACKENDS[2])}, TypeError, "different array libraries"),
     ],
-    ids=lambda value: (
-        value if isinstance(value, str) else "-".join(value) if isinstance(value, dict) else value.__name__
-    ),
+    ids=str,
 )
 def test_errors(changes, error, message):
     net = network()

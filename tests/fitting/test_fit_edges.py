@@ -53,17 +53,6 @@ def test_a_gate_without_variance_scales_its_partner(activation, degree, rng):
     assert_close(mp.fit(net, gaussian, degree)(x), expected)
 
 
-@pytest.mark.parametrize("degree", DEGREES)
-def test_a_partner_without_variance_leaves_an_mlp(degree, rng):
-    net = glu(rng)
-    W_up = np.zeros((5, 3))
-    constant_up = mp.GLU(net.W_gate, net.b_gate, W_up, net.b_up, net.W_down, net.b_down)
-    same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
-    gaussian = mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))
-    x = gaussian.sample(10)
-    assert_close(mp.fit(constant_up, gaussian, degree)(x), mp.fit(same, gaussian, degree)(x))
-
-
 @NETS
 @pytest.mark.parametrize("degree", DEGREES)
 def test_zero_weights_give_the_constant_network(build, degree, rng):
@@ -74,32 +63,6 @@ def test_zero_weights_give_the_constant_network(build, degree, rng):
     poly = mp.fit(net, mp.Gaussian(np.ones(3), covariance(rng, 3)), degree)
     assert_close(poly(x), net(x))
     assert not np.any(poly.gradient(x))
-
-
-@NETS
-def test_a_zero_readout_leaves_the_bias(build, rng):
-    net = build(rng)
-    last, bias = ("W2", net.b2) if build is mlp else ("W_down", net.b_down)
-    poly = mp.fit(type(net)(**{**vars(net), last: np.zeros((2, 5))}), mp.Gaussian.standard(3), 3)
-    np.testing.assert_array_equal(poly(rng.standard_normal((4, 3))), np.broadcast_to(bias, (4, 2)))
-
-
-@NETS
-@pytest.mark.parametrize("degree", DEGREES)
-def test_one_sample(build, degree, rng):
-    net, point = build(rng), rng.standard_normal((1, 3))
-    gaussian = mp.Gaussian.from_samples(point)
-    assert not np.any(gaussian.cov)
-    poly = mp.fit(net, gaussian, degree)
-    assert_close(poly(point), net(point))
-    assert np.all(np.isfinite(poly(rng.standard_normal((5, 3)))))
-
-
-@NETS
-@pytest.mark.parametrize("cov", [np.zeros(3), np.zeros((3, 3))])
-def test_no_spread_at_all(build, cov, rng):
-    net, mean = build(rng), rng.standard_normal(3)
-    assert_close(mp.fit(net, mp.Gaussian(mean, cov), 2)(mean), net(mean))
 
 
 # -- shapes of the covariance -----------------------------------------------------------------------------------------
@@ -148,14 +111,6 @@ def test_identity_diagonal_and_full_covariance_agree(build, degree, rng):
     identity = mp.fit(net, mp.Gaussian(mean, np.eye(3)), degree)(x)
     assert_close(mp.fit(net, mp.Gaussian(mean), degree)(x), identity)
     assert_close(mp.fit(net, mp.Gaussian(mean, np.ones(3)), degree)(x), identity)
-
-
-@NETS
-def test_standard_is_zero_mean_and_identity(build, rng):
-    net, x = build(rng), rng.standard_normal((4, 3))
-    assert_close(
-        mp.fit(net, mp.Gaussian.standard(3), 3)(x), mp.fit(net, mp.Gaussian(np.zeros(3), np.eye(3)), 3)(x), 1e-15
-    )
 
 
 # -- small and odd sizes ----------------------------------------------------------------------------------------------

@@ -34,10 +34,9 @@ def error(net, poly, x) -> float:
 
 def functions(net, poly, x, degree: int, bound: float | None) -> np.ndarray:
     """Functions with free coefficients, from the weights: 1, powers of w.x within the bound, lines, and gates."""
-    inner = poly.inner if bound else poly
     y = x @ to_numpy(net.forms.directions).T
     h = y.shape[1]
-    shifts, scales = (to_numpy(a)[:h] for a in (inner.units.shifts, inner.units.scales))
+    shifts, scales = (to_numpy(a)[:h] for a in (poly.units.shifts, poly.units.scales))
     t = (y - shifts) / scales
     held = t if bound is None else t.clip(-bound, bound)
     plain = [held**k for k in range(1, degree + 1)]
@@ -45,8 +44,8 @@ def functions(net, poly, x, degree: int, bound: float | None) -> np.ndarray:
     columns = [*plain, *lines]
     if net.forms.gate_directions is not None:
         z = x @ to_numpy(net.forms.gate_directions).T
-        slopes = to_numpy(inner.units.gate.slopes)[:h]
-        e = z - to_numpy(inner.units.gate.shifts)[:h] - slopes * held
+        slopes = to_numpy(poly.units.gate.slopes)[:h]
+        e = z - to_numpy(poly.units.gate.shifts)[:h] - slopes * held
         columns += [e * f for f in (np.ones_like(t), *plain[:-1], *lines)]
     return np.concatenate([np.ones((len(x), 1)), *columns], axis=1)
 
@@ -73,8 +72,7 @@ def test_free_coefficients_without_shrinkage_are_plain_least_squares(gated, boun
 def test_a_readout_without_shrinkage_is_plain_least_squares_on_the_neurons(gated, bound):
     net, x = make_net(gated, seed=1), skewed(600)  # units that are never on would be rounding alone
     poly = mp.fit(net, x, 3, method=Joint("readout", 0.0), bound=bound)
-    inner = replace(poly.inner if bound else poly, readout=None, bias=None)
-    neurons = (replace(poly, inner=inner) if bound else inner)(x)
+    neurons = replace(poly, readout=None, bias=None)(x)
     A = np.concatenate([np.ones((len(x), 1)), neurons], axis=1)  # moments are summed before they are centred
     solved = np.linalg.lstsq(A, net(x), rcond=None)[0]
     condition = np.linalg.cond(A / np.linalg.norm(A, axis=0))
@@ -171,16 +169,6 @@ def test_a_gain_on_one_sample_is_no_evidence():
     weights[::60] = 1.0  # of the held-out samples one or two count
     poly = mp.fit(make_net(), mp.Samples(skewed(300), weights), 2, method="joint")
     assert poly.report.details["kind"] == "neuronwise"
-
-
-def test_above_the_monomials_that_least_squares_takes_it_is_the_default():
-    net = make_net(d=60)
-    poly = mp.fit(net, skewed(300, d=60), 3)
-    assert poly.source.method.endswith("on samples") and poly.report.details["kind"] in (
-        "readout",
-        "free",
-        "neuronwise",
-    )
 
 
 @pytest.mark.parametrize(

@@ -113,22 +113,6 @@ def test_residual_connections_around_quadratic_layers_are_exact(inputs):
     assert_close(alone(x), around(x), 1e-9)
 
 
-@pytest.mark.parametrize("guard", [None, 0.03])
-@pytest.mark.parametrize("inputs", [INPUTS["Gaussian"], INPUTS["mixture"]], ids=["Gaussian", "mixture"])
-def test_permuting_and_rescaling_hidden_units_changes_nothing(inputs, guard):
-    net = chain(sizes=(D, 6, 5, 3))
-    one, two, last = net.layers
-    order, size = np.random.default_rng(0).permutation(6), np.random.default_rng(1).uniform(0.5, 2, 6)
-    moved = mp.MLP((one.W1 * size[:, None])[order], (one.b1 * size)[order])
-    other = mp.Chain([moved, mp.MLP((two.W1 / size)[:, order], two.b1), last])
-    found, want = (
-        mp.fit(other, inputs, 3, method=mp.methods.Composed(guard)),
-        mp.fit(net, inputs, 3, method=mp.methods.Composed(guard)),
-    )
-    assert_close(found(X), want(X), 1e-10)
-    assert_close(found.bounded(2.0)(X), want.bounded(2.0)(X), 1e-10)
-
-
 # -- each layer under what enters it -----------------------------------------------------------------------------------
 
 

@@ -176,12 +176,6 @@ def test_units_of_the_inputs_do_not_matter_in_single_precision(degree, method):
     assert_close(poly((x * units).astype("float32")), exactly(net, mix, degree, method)(x), 3e-5)
 
 
-def test_a_polynomial_network_is_reproduced_on_singular_components():
-    net, mix = make_net("MLP", "square", 12, h=8), mixture(12, c=3, rank=4)
-    x = np.concatenate([g.mean + points(4) @ np.linalg.svd(g.cov)[0][:, :4].T for g in mix.components])
-    assert_close(exactly(net, mix, 2)(x), net(x), 1e-9)
-
-
 @pytest.mark.parametrize("degree", range(1, 4))
 @kinds
 def test_minimum_norm(kind, degree):
@@ -264,24 +258,6 @@ def test_the_gradient_of_the_expected_loss_is_zero(kind, degree, d):
         assert worst(mp.fit(net, gaussian, degree)) > 1e-3
 
 
-@pytest.mark.parametrize("degree", [1, 2, 3])
-@kinds
-def test_perturbing_any_coefficient_hurts(kind, degree):
-    net, mix = smooth_case(kind, 2)
-    poly = exactly(net, mix, degree)
-    x, w = grid(mix, NODES)
-    residual = net(x) - poly(x)
-    best = w @ residual**2
-    for m in monomials(x, degree).T:
-        for step in (-1e-4, 1e-4):
-            change = step * m / np.sqrt(w @ m**2)
-            assert np.all(w @ (residual + change[:, None]) ** 2 > best)
-    # the control: at the answer of N(0, I) some change helps
-    residual = net(x) - mp.fit(net, mp.Gaussian.standard(2), degree)(x)
-    changes = [s * m / np.sqrt(w @ m**2) for m in monomials(x, degree).T for s in (-1e-4, 1e-4)]
-    assert any(np.any(w @ (residual + c[:, None]) ** 2 < w @ residual**2) for c in changes)
-
-
 @pytest.mark.parametrize("degree", range(5))
 @kinds
 def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
@@ -334,13 +310,6 @@ def converged():
     return exactly(*hard_case(), 2)
 
 
-def test_default_tolerance_is_close_to_the_optimum():
-    """Within 0.5 % of the misfit of the converged answer, and so within 0.5 % of its expected loss."""
-    report = mp.fit(*hard_case(), 2).report
-    assert report.converged and report.details["gain_left"] <= 1e-3
-    assert 1 - 1e-9 <= report.misfit / converged().report.misfit <= 1.005
-
-
 def test_a_start_near_the_answer_ends_after_a_few_iterations():
     net, inputs = hard_case()
     near = mp.fit(net, inputs, 2, method=mp.methods.Exact(tolerance=1e-4))
@@ -350,12 +319,12 @@ def test_a_start_near_the_answer_ends_after_a_few_iterations():
     assert mp.fit(net, inputs, 2).report.iterations > 6  # from zero it does need them
 
 
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4, 1e-6])
 def test_the_tolerance_is_kept(tolerance):
     """Twice the tolerance: what is left is extrapolated, not known."""
     report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(tolerance=tolerance)).report
-    assert report.converged
-    assert report.misfit / converged().report.misfit - 1 <= 2 * tolerance
+    assert report.converged and report.details["gain_left"] <= tolerance
+    assert 1 - 1e-9 <= report.misfit / converged().report.misfit <= 1 + 2 * tolerance
 
 
 def test_the_report():
@@ -431,20 +400,15 @@ def test_any_polynomial_may_be_the_start(degree, iterative):
 
 
 def test_the_iteration_limit():
-    poly = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=3))
-    assert poly.report.iterations == len(poly.report.history) == 3
-    assert not poly.report.converged
-    assert "stopped early" in str(poly.report)
-    assert poly.report.misfit > 1.01 * converged().report.misfit
-
-
-def test_the_best_so_far_is_worth_having():
-    """Each iteration leaves an answer at least as good as the last: three are better than the mean alone."""
+    """Each iteration leaves an answer at least as good as the last."""
     net, mix = hard_case()
-    misfits = [mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=k)).report.misfit for k in (1, 2, 3, 6)]
-    assert all(b < a for a, b in itertools.pairwise(misfits))
-    x = mix.sample(2000)
-    assert mp.fvu(net, mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=6)), x).total < 0.5
+    polys = {k: mp.fit(net, mix, 2, method=mp.methods.Exact(max_iterations=k)) for k in (1, 2, 3, 6)}
+    for k, poly in polys.items():
+        assert poly.report.iterations == len(poly.report.history) == k
+        assert not poly.report.converged and "stopped early" in str(poly.report)
+    assert all(b.report.misfit < a.report.misfit for a, b in itertools.pairwise(polys.values()))
+    assert polys[3].report.misfit > 1.01 * converged().report.misfit
+    assert mp.fvu(net, polys[6], mix.sample(2000)).total < 0.5
 
 
 def test_fits_are_deterministic():
@@ -455,16 +419,25 @@ def test_fits_are_deterministic():
     assert first.report == second.report
 
 
-def test_an_interrupt_keeps_the_iterate(monkeypatch):
-    @contextmanager
-    def impatient(title, total):
-        def update(done, note):
-            if done == 4:
-                raise KeyboardInterrupt
+def watched(monkeypatch, update):
+    """Updates of the progress bar go to a function of the number of iterations and a note; returns the titles."""
+    titles = []
 
+    @contextmanager
+    def bar(title, total):
+        titles.append((title, total))
         yield update
 
-    monkeypatch.setattr(solver, "progress_bar", impatient)
+    monkeypatch.setattr(solver, "progress_bar", bar)
+    return titles
+
+
+def test_an_interrupt_keeps_the_iterate(monkeypatch):
+    def impatient(done, note):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    watched(monkeypatch, impatient)
     with pytest.warns(UserWarning, match="interrupted"):
         poly = mp.fit(*hard_case(), 2)
     assert poly.report.iterations == 4 and not poly.report.converged
@@ -477,51 +450,45 @@ def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
     """Large problems are first solved in few directions: stopping there must not start the next stage."""
     calls = []
 
-    @contextmanager
-    def impatient(title, total):
-        def update(done, note):
-            calls.append(note)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-
-        yield update
+    def impatient(done, note):
+        calls.append(note)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(solver, "_COARSEST", 4)
     whole = mp.fit(*hard_case(), 2)
     assert_close(whole.report.misfit, converged().report.misfit, 5e-3)
-    monkeypatch.setattr(solver, "progress_bar", impatient)
+    watched(monkeypatch, impatient)
     with pytest.warns(UserWarning, match="interrupted"):
         poly = mp.fit(*hard_case(), 2)
     assert len(calls) == 2 and not poly.report.converged
     assert poly.report.gradient < 0.9  # of that at zero: the two iterations are not lost
 
 
-def test_other_exceptions_pass(monkeypatch):
-    @contextmanager
-    def broken(title, total):
-        def update(done, note):
-            raise RuntimeError("disk full")
+def test_progress_is_reported_and_other_exceptions_pass(monkeypatch):
+    seen = []
+    titles = watched(monkeypatch, lambda done, note: seen.append((done, note)))
+    report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=77)).report
+    assert titles == [("mixture fit", 77)]
+    assert [done for done, _ in seen] == list(range(1, report.iterations + 1))
+    assert all("misfit" in note for _, note in seen)
 
-        yield update
+    def broken(done, note):
+        raise RuntimeError("disk full")
 
-    monkeypatch.setattr(solver, "progress_bar", broken)
+    watched(monkeypatch, broken)
     with pytest.raises(RuntimeError, match="disk full"):
         mp.fit(*hard_case(), 2)
 
 
-def test_progress_is_reported(monkeypatch):
-    seen = []
-
-    @contextmanager
-    def listening(title, total):
-        seen.append((title, total))
-        yield lambda done, note: seen.append((done, note))
-
-    monkeypatch.setattr(solver, "progress_bar", listening)
-    report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=77)).report
-    assert seen[0] == ("mixture fit", 77)
-    assert [done for done, _ in seen[1:]] == list(range(1, report.iterations + 1))
-    assert all("misfit" in note for _, note in seen[1:])
+def test_a_network_of_zeros():
+    net, mix = hard_case()
+    silent = replace(net, W2=0 * net.W2, b2=0 * net.b2)
+    poly = mp.fit(silent, mix, 2)
+    assert not poly(points(30)).any()
+    assert poly.report.converged and poly.report.misfit == 0 and poly.report.details["gain_left"] == 0
+    again = mp.fit(silent, mix, 2, method=mp.methods.Exact(start=converged()))
+    assert np.abs(again(points(30))).max() < 1e-6 * np.abs(net(points(30))).max()
 
 
 def test_repeated_and_missing_outputs():
@@ -536,13 +503,6 @@ def test_repeated_and_missing_outputs():
     assert_close(poly(x)[:, :2], alone(x), 1e-9)
     assert_close(poly(x)[:, 2:], np.stack([alone(x) @ v for v in ((1, 0), (-3, 0), (1, 1), (0, 0))], axis=1), 1e-9)
     assert poly.report.converged
-
-
-def test_a_network_of_zeros():
-    net, mix = hard_case()
-    poly = mp.fit(replace(net, W2=0 * net.W2, b2=0 * net.b2), mix, 2)
-    assert not poly(points(30)).any()
-    assert poly.report.converged and poly.report.misfit == 0 and poly.report.details["gain_left"] == 0
 
 
 def test_outputs_of_very_different_size():
@@ -640,13 +600,6 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
 # ---------------------------------------------------------------------------------------------------------------------
 # Array libraries
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_network_of_zeros_and_a_start_that_is_not():
-    net, mix = make_net("MLP", "relu", 4), mixture(4)
-    silent = replace(net, W2=net.W2 * 0, b2=net.b2 * 0)
-    poly = mp.fit(silent, mix, 2, method=mp.methods.Exact(start=mp.fit(net, mix, 2)))
-    assert np.abs(poly(points(4))).max() < 1e-6 * np.abs(net(points(4))).max()
 
 
 def test_weights_that_require_gradients():

@@ -181,14 +181,6 @@ def test_gates_that_are_collinear_with_their_partners(degree):
 
 
 @kinds
-def test_partners_without_variance_leave_an_mlp(kind):
-    net, mix = make_net("GLU", "silu", 3), make_mixture(3)
-    constant = replace(net, W_up=0 * net.W_up)
-    same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
-    assert_close(neuronwise(constant, mix, 4)(points(3)), neuronwise(same, mix, 4)(points(3)))
-
-
-@kinds
 def test_high_degrees_of_far_components(kind):
     """Ten standard deviations between the components, up to degree 12: the pooled basis stays well conditioned."""
     net, mix = make_net(kind, "tanh", 2, o=None, scale=0.5), make_mixture(2, gap=6.0)

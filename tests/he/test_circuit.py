@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.inputs import gaussian, mixture, points
+from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
@@ -51,8 +53,6 @@ def test_circuit_has_the_values_of_the_polynomial(name, degree):
 
 
 def test_one_layer_under_a_mixture_and_in_torch_gives_the_same_circuit():
-    import torch
-
     net, mix = network(activation="relu", d=D), mixture(D)
     poly = mp.fit(net, mix, 4, method="neuronwise")
     circuit, x = poly.to_he(), mix.sample(20, seed=1)
@@ -69,29 +69,13 @@ def test_the_guarded_series_are_the_ones_that_are_encrypted():
     assert np.abs(circuit(x) - guarded(x)).max() < 1e-9 < np.abs(circuit(x) - plain(x)).max()
 
 
-def deepest(circuit):
-    """Levels by following every product, one level each."""
-    depth = {Vector(0): 0}
-
-    def total(terms):
-        return 1 + max(depth[term.vector] for term in terms)
-
-    for i, layer in enumerate(circuit.layers, 1):
-        depth[Vector(i)] = total(layer.forms)
-        if layer.gates:
-            depth[Vector(i, 0, True)] = total(layer.gates)
-        for made, (one, two) in products(circuit.powers(i)).items():
-            depth[made] = 1 + max(depth[one], depth[two])
-    return total(circuit.outputs)
-
-
 @pytest.mark.parametrize("degree", [1, 2, 5, 8])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_levels_and_products_are_those_of_the_evaluation(name, degree):
+def test_levels_and_products(name, degree):
     net = NETWORKS[name]
     circuit = mp.fit(net, INPUTS, degree, method=mp.methods.Composed(0.1)).to_he()
     hidden = len(circuit.layers)
-    assert circuit.levels == deepest(circuit) == 1 + hidden * (math.ceil(math.log2(degree)) + 1)
+    assert circuit.levels == 1 + hidden * (math.ceil(math.log2(degree)) + 1)
     gated = sum(bool(layer.gates) for layer in circuit.layers)
     assert circuit.multiplications == hidden * (degree - 1) + gated * (degree - 1)
     two = name in ("deep", "skip", "skip within skip", "gated behind a layer")
@@ -113,7 +97,7 @@ def test_intermediates_are_standardised_forms_over_the_radius():
     net, x = network("GLU", d=D), points(D)
     poly = mp.fit(net, INPUTS, 3)
     circuit = poly.to_he()
-    (values,), radius = circuit.intermediates(x), circuit.layers[0].radius
+    (values,), radius = circuit.run(x).entries, circuit.layers[0].radius
     y, z = poly.forms_at(x)
     t = poly.units.standardise(y)
     np.testing.assert_allclose(values[:, :6], t / radius, rtol=0, atol=1e-13)
@@ -132,7 +116,7 @@ def test_radius_follows_the_probability_and_the_samples():
         assert 11 * math.erfc(radius / math.sqrt(2)) == pytest.approx(outside, rel=1e-6)
     far = INPUTS.mean + 20 * (INPUTS.sample(5, seed=0) - INPUTS.mean)
     wider = poly.to_he(samples=far)
-    largest = [np.abs(u).max() for u in wider.intermediates(far)]
+    largest = [np.abs(u).max() for u in wider.run(far).entries]
     assert max(largest) <= 1 + 1e-12 and wider.layers[0].radius > poly.to_he().layers[0].radius
     np.testing.assert_allclose(wider(far), poly(far), rtol=1e-9)
     assert poly.to_he(samples=mp.Samples(far)).layers[0].radius == wider.layers[0].radius
@@ -144,7 +128,7 @@ def test_samples_are_within_the_ranges_made_for_them(name):
     for seed in range(10):
         x = INPUTS.mean + 3 + 6 * (INPUTS.sample(1 + seed, seed=seed) - INPUTS.mean)
         circuit = poly.to_he(samples=x)
-        assert max(np.abs(u).max() for u in circuit.intermediates(x)) <= 1
+        assert max(np.abs(u).max() for u in circuit.run(x).entries) <= 1
         near = INPUTS.sample(20, seed=1)
         assert (np.abs(circuit(near) - poly(near)) / amplification(circuit, near)).max() < 50 * np.finfo(float).eps
 
@@ -189,18 +173,9 @@ def test_a_damaged_file_is_refused(tmp_path, data):
     else:
         places = [(header, "outputs"), *((layer, key) for layer in header["layers"] for key in layer)]
         entries, key = data.draw(st.sampled_from(places))
-        refused = [
-            None,
-            True,
-            -1,
-            10**9,
-            math.nan,
-            [[7, 1, False]],
-            [[0, 2, False]],
-            [[0, 1, False]] * 2,
-            [[1, 0, True]],
-        ]
-        entries[key] = data.draw(st.sampled_from([*refused, ["a"]] if key != "name" else [None, 3, ["a"]]))
+        refused = [None, True, -1, 10**9, math.nan, ["a"], [[7, 1, False]], [[0, 2, False]], [[0, 1, False]] * 2,
+                   [[1, 0, True]]]  # fmt: skip
+        entries[key] = data.draw(st.sampled_from(refused if key != "name" else [None, 3, ["a"]]))
     write_tensors(path, arrays, header)
     with pytest.raises(FileFormatError, match="damaged"):
         load_circuit(path)
@@ -215,37 +190,33 @@ def test_the_entry_that_is_always_one_is_checked(tmp_path):
         load_circuit(path)
 
 
-def test_what_cannot_be_encrypted_is_refused():
-    net, deep = NETWORKS["one layer"], NETWORKS["deep"]
-    with pytest.raises(TypeError, match="comparison"):
-        mp.fit(net, INPUTS, 3, bound=3.0).to_he()
-    with pytest.raises(TypeError, match="comparison"):
-        mp.fit(deep, INPUTS, 3, method="composed").bounded(3.0).to_he()
-    with pytest.raises(TypeError, match="neuronwise"):
-        mp.fit(net, mixture(D), 2).to_he()
-    with pytest.raises(TypeError, match="method='composed'"):
-        mp.fit(deep, INPUTS, 2).to_he()
-    with pytest.raises(ValueError, match="outside must be a probability"):
-        mp.fit(net, INPUTS, 2).to_he(outside=0)
-    with pytest.raises(ValueError, match=r"samples has shape .*expected \(any, 4\)"):
-        mp.fit(net, INPUTS, 2).to_he(samples=np.zeros((3, 5)))
-    with pytest.raises(ValueError, match="samples is empty"):
-        mp.fit(net, INPUTS, 2).to_he(samples=np.zeros((0, 4)))
-    with pytest.raises(ValueError, match="samples holds 4 NaN"):
-        mp.fit(net, INPUTS, 2).to_he(samples=np.full((1, 4), np.nan))
-    with pytest.raises(TypeError, match="levels must be an integer"):
-        mp.fit(net, INPUTS, 2).to_he(levels="7")
-    with pytest.raises(ValueError, match=r"x has shape .*\(\.\.\., 4\)"):
-        mp.fit(net, INPUTS, 2).to_he()(np.zeros((3, 5)))
+def refuse(name, degree=2, bound=None, inputs=INPUTS, method="auto", **options):
+    def act():
+        poly = mp.fit(NETWORKS[name], inputs, degree, method=method)
+        (poly if bound is None else poly.bounded(bound)).to_he(**options)
+
+    return act
 
 
-def test_too_few_levels_says_how_many_are_needed():
-    poly = mp.fit(NETWORKS["gated behind a layer"], INPUTS, 4, method="composed")
-    with pytest.raises(
-        ValueError, match=r"levels is 5, but the polynomial needs 7: .*layer 2 .*\(gated\).*mlpoly\.he\.plan"
-    ):
-        poly.to_he(levels=5)
-    assert poly.to_he(levels=7).levels == 7
+@mistakes(
+    [
+        ("bounded", refuse("one layer", bound=3.0), TypeError, "comparison"),
+        ("bounded stages", refuse("deep", method="composed", bound=3.0), TypeError, "comparison"),
+        ("mixture", refuse("one layer", inputs=mixture(D)), TypeError, "neuronwise"),
+        ("flat", refuse("deep"), TypeError, "method='composed'"),
+        ("outside", refuse("one layer", outside=0), ValueError, "outside must be a probability"),
+        ("columns", refuse("one layer", samples=np.zeros((3, 5))), ValueError, r"samples has shape .*\(any, 4\)"),
+        ("rows", refuse("one layer", samples=np.zeros((0, 4))), ValueError, "samples is empty"),
+        ("NaN", refuse("one layer", samples=np.full((1, 4), np.nan)), ValueError, "samples holds 4 NaN"),
+        ("levels", refuse("one layer", levels="7"), TypeError, "levels must be an integer"),
+        ("too few", refuse("gated behind a layer", 4, method="composed", levels=5), ValueError,
+         "levels is 5, but the polynomial needs 7", r"layer 2 .*\(gated\).*mlpoly\.he\.plan"),
+        ("points", lambda: mp.fit(NETWORKS["one layer"], INPUTS, 2).to_he()(np.zeros((3, 5))), ValueError,
+         r"x has shape .*\(\.\.\., 4\)"),
+    ]
+)  # fmt: skip
+def test_mistakes(act, exception, patterns):
+    assert_explained(act, exception, patterns)
 
 
 def test_an_explosion_is_refused_with_the_name_of_the_layer():

@@ -54,7 +54,7 @@ def test_counts_on_data():
     x = INPUTS.sample(200, seed=5)
     far = INPUTS.mean + 30 * (x - INPUTS.mean)
     found = mp.he.range_report(DEEP, np.concatenate([x, far]))
-    inside = [np.abs(u).max(axis=1) <= 1 for u in DEEP.intermediates(far)]
+    inside = [np.abs(u).max(axis=1) <= 1 for u in DEEP.run(far).entries]
     assert found.outside == pytest.approx(np.mean(~np.all(inside, axis=0)) / 2, abs=1e-12) and found.outside > 0.3
     assert found.overflow > 0.3 and found.samples == 400 and found.layers[0].probability is None
     weighted = mp.he.range_report(DEEP, mp.Samples(np.concatenate([x, far]), np.repeat([3.0, 1.0], 200)))
@@ -76,7 +76,7 @@ def test_no_point_of_a_box_exceeds_its_bounds(circuit):
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
     x = np.concatenate([corners, rng.uniform(low, high, (3000, D))])
     bounds = mp.he.bound(circuit, low, high)
-    sizes = [np.abs(u).max() for u in circuit.intermediates(x)]
+    sizes = [np.abs(u).max() for u in circuit.run(x).entries]
     assert bounds.sizes[0] == pytest.approx(sizes[0], rel=1e-12)  # a linear form is largest at a corner
     assert all(found <= bound * (1 + 1e-12) for found, bound in zip(sizes, bounds.sizes, strict=True))
     values = circuit(x)

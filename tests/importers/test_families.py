@@ -699,7 +699,7 @@ def test_blocks_of_transformer_lens(make, shown):
     module, x = make(), torch.randn(30, D, dtype=torch.float64)
     net = from_torch(module)
     assert repr(net) == shown
-    torch.testing.assert_close(net(x), module(x), rtol=1e-12, atol=1e-10)
+    torch.testing.assert_close(net(x), module(x), rtol=1e-12, atol=1e-12)
     model = nn.ModuleDict({"blocks": nn.ModuleList([nn.ModuleDict({"mlp": m}) for m in (make(), module)])})
     blocks = find_blocks(model)
     assert [b.name for b in blocks] == ["blocks.0.mlp", "blocks.1.mlp"]

@@ -25,14 +25,13 @@ def model(*nodes, x=(None, 4), dtype=np.float64, opset=20, outputs=("y",), input
     for number, (words, *attributes) in enumerate(n if isinstance(n, tuple) else (n,) for n in nodes):
         out, op, *given = words.split()
         given = ["" if name == "-" else name for name in given]
-        made.append(helper.make_node(op, given, out.split(","), name=f"n{number}", **(attributes or [{}])[0]))
+        options = {"domain": "ai.onnx.ml" if op == "Scaler" else ""} | (attributes or [{}])[0]
+        made.append(helper.make_node(op, given, out.split(","), name=f"n{number}", **options))
     used = {name for node in made for name in node.input}
     arrays = {name: np.asarray(a) for name, a in (ALL | constants).items() if name in used}
     stored = [
         numpy_helper.from_array(a.astype(dtype) if a.dtype == np.float64 else a, name) for name, a in arrays.items()
     ]
-    for node in made:
-        node.domain = "ai.onnx.ml" if node.op_type == "Scaler" else ""
     graph = helper.make_graph(
         made, "graph",
         [helper.make_tensor_value_info("x", kind, x), *(helper.make_tensor_value_info(n, kind, s) for n, s in inputs)],
@@ -92,6 +91,20 @@ CHAINS = {
     "slopes": (["a Gemm x W B", "p PRelu a B", "y Gemm p V C"], "MLP(4 -> 12 -> 3, relu)"),
     "one slope": (["a Gemm x W B", "p PRelu a two", "y Gemm p V C"], "MLP(4 -> 6 -> 3, leaky_relu(2))"),
     "nothing": (["a Gemm x W B", "i Identity a", "o Dropout i", "y Relu o"], "MLP(4 -> 6 -> 6, relu)"),
+    "constant node": ([("w Constant", {"value": numpy_helper.from_array(W)}), "a MatMul x w", "y Relu a"],
+                      "MLP(4 -> 6 -> 6, relu)"),
+    "many terms": (["a MatMul x W", "b Sum B a one B2", "c Relu b", "d MatMul c D", "e Sum x d", "y Sum C4 one e"],
+                   "Chain(4 -> 4 -> 4)"),
+    "constant sum": (["k Sum B B one", "a MatMul x W", "y Add a k"], "Affine(4 -> 6)"),
+    # Gated units and residual connections.
+    "SiLU gate": (["g MatMul x W", "s Sigmoid g", "a Mul g s", "u MatMul x U", "h Mul a u", "y Gemm h V C"],
+                  "GLU(4 -> 6 -> 3, silu)"),
+    "gate behind": (["g Gemm x W B", "a Mish g", "u Gemm x U B", "y Mul u a"], "GLU(4 -> 6 -> 6, mish)"),
+    "product": (["g Gemm x W B", "u Gemm x U B", "y Mul u g"], "GLU(4 -> 6 -> 6, identity)"),
+    "residual": (["g Gemm x W B", "a Relu g", "b Gemm a D", "y Add x b"], "Residual(MLP(4 -> 6 -> 4, relu))"),
+    "residual inside": (["g Gemm x W B", "a Relu g", "b Gemm a S B", "c Tanh b", "d Add c a", "y Gemm d V C"],
+                        "Chain(4 -> 6 -> 6 -> 3)"),
+    "residual behind": (["r Relu x", "g Gemm r W B", "a Relu g", "b Gemm a D", "y Add b r"], "Chain(4 -> 4 -> 4)"),
     "computed weight": (["T Transpose WT", "a MatMul x T", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
     "sum": (["a MatMul x W", "s Sum a B", "y Relu s"], "MLP(4 -> 6 -> 6, relu)"),
     "squeezed": (["a Gemm x W B", "b Relu a", "c MatMul b column", "y Squeeze c axis"], "MLP(4 -> 6 -> 1, relu)"),
@@ -111,6 +124,8 @@ CONSTANTS = {
     "two": np.array([2.0]),
     "row": B[None],
     "column": B[:, None],
+    "D": RNG.normal(size=(6, 4)),
+    "C4": RNG.normal(size=4),
     "axis": np.array([1]),
     "shape": np.array([-1, 1]),
 }
@@ -129,26 +144,11 @@ def test_chains(name):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16], ids=str)
 def test_dtypes_stay(dtype):
-    graph = model(
-        "a MatMul x W",
-        "b Add a B",
-        "n BatchNormalization b B B B B2",
-        "c Relu n",
-        "y Gemm c V C",
-        dtype=dtype,
-        B2=B**2 + 0.3,
-    )
+    nodes = ["a MatMul x W", "b Add a B", "n BatchNormalization b B B B B2", "c Relu n", "y Gemm c V C"]
+    graph = model(*nodes, dtype=dtype, **CONSTANTS)
     net = mp.from_onnx(graph)
     assert {net.W1.dtype, net.b1.dtype, net.W2.dtype, net.b2.dtype} == {np.dtype(dtype)}
     assert_same(net, graph, points(dtype=dtype), 1e-12 if dtype == np.float64 else 20 * float(np.finfo(dtype).eps))
-
-
-def test_weights_in_constant_nodes():
-    value = {"value": numpy_helper.from_array(W)}
-    graph = model(("w Constant", value), "a MatMul x w", "y Relu a")
-    net = mp.from_onnx(graph)
-    assert net.prototype.dtype == np.float64
-    assert_same(net, graph)
 
 
 def test_images_are_rows():
@@ -171,13 +171,6 @@ def test_images_are_rows():
 
 # -- activations -----------------------------------------------------------------------------------
 
-HALF, ROOT, ONE, CUBIC, OUTER = (
-    np.array(0.5),
-    np.array(np.sqrt(2)),
-    np.array(1.0),
-    np.array(0.044715),
-    np.sqrt(2 / np.pi),
-)
 ACTIVATIONS = {
     "relu": [("y Relu a")],
     "leaky_relu(0.25)": [("y LeakyRelu a", {"alpha": 0.25})],
@@ -265,13 +258,6 @@ def test_an_activation_of_ones_own():
     assert_same(net, graph)
 
 
-def test_other_domains():
-    graph = model("a Gemm x W B", "y Gelu a")
-    graph.graph.node[1].domain = "com.microsoft"
-    with pytest.raises(TypeError, match=r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"):
-        mp.from_onnx(graph)
-
-
 def test_swish():
     graph = model("a Gemm x W B", ("y Swish a", {"alpha": 0.5}), opset=24)
     net = mp.from_onnx(graph)
@@ -316,15 +302,6 @@ def test_operations_on_any_number_of_values(op, given):
     assert_same(mp.from_onnx(graph), graph)
 
 
-def test_sums_of_many_values():
-    graph = model("a MatMul x W", "b Sum B a one BB", "c Relu b", "d MatMul c D", "e Sum x d", "y Sum C4 one e",
-                  BB=2 * B, C4=RNG.normal(size=4), D=RNG.normal(size=(6, 4)), **NUMBERS)  # fmt: skip
-    net = mp.from_onnx(graph)
-    assert_same(net, graph)
-    constant = model("k Sum B B one", "a MatMul x W", "y Add a k", **NUMBERS)
-    assert_same(mp.from_onnx(constant), constant)
-
-
 def test_numbers_of_float32_models_read_as_they_were_written():
     graph = model("a Gemm x W B", ("y LeakyRelu a", {"alpha": 0.1}), dtype=np.float32)
     assert mp.from_onnx(graph).activation.name == "leaky_relu(0.1)"
@@ -336,29 +313,6 @@ def test_clip_with_attributes_in_old_opsets():
     net = mp.from_onnx(graph)
     assert net.activation.name == "hardtanh(-1, 2)"
     assert_same(net, graph, points(dtype=np.float32), 1e-5)
-
-
-# -- branches --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("nodes", "shown"),
-    [
-        (["g MatMul x W", "s Sigmoid g", "a Mul g s", "u MatMul x U", "h Mul a u", "y Gemm h V C"],
-         "GLU(4 -> 6 -> 3, silu)"),
-        (["g Gemm x W B", "a Mish g", "u Gemm x U B", "y Mul u a"], "GLU(4 -> 6 -> 6, mish)"),
-        (["g Gemm x W B", "u Gemm x U B", "y Mul u g"], "GLU(4 -> 6 -> 6, identity)"),
-        (["g Gemm x W B", "a Relu g", "b Gemm a D", "y Add x b"], "Residual(MLP(4 -> 6 -> 4, relu))"),
-        (["g Gemm x W B", "a Relu g", "b Gemm a S B", "c Tanh b", "d Add c a", "y Gemm d V C"],
-         "Chain(4 -> 6 -> 6 -> 3)"),
-        (["r Relu x", "g Gemm r W B", "a Relu g", "b Gemm a D", "y Add b r"], "Chain(4 -> 4 -> 4)"),
-    ],
-)  # fmt: skip
-def test_gated_units_and_residual_connections(nodes, shown):
-    graph = model(*nodes, D=RNG.normal(size=(6, 4)))
-    net = mp.from_onnx(graph)
-    assert repr(net) == shown
-    assert_same(net, graph)
 
 
 # -- softmax and outputs ---------------------------------------------------------------------------
@@ -477,6 +431,8 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("quantised", refuse("q DynamicQuantizeLinear x", dtype=np.float32, outputs=["q"]), TypeError, "quantis"),
         ("gather", refuse(("y Gather x index", {"axis": 1}), index=np.array([0, 2])), TypeError, "Gather"),
         ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
+        ("other domain", refuse("a Gemm x W B", ("y Gelu a", {"domain": "com.microsoft"})), TypeError,
+         r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"),
         ("no model", lambda: mp.from_onnx(3), TypeError, "path of an ONNX file or an onnx.ModelProto, got int"),
     ]
 )  # fmt: skip

@@ -59,19 +59,19 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
 @pytest.mark.parametrize(
     ("hidden", "shown"),
-    [((6,), "MLP(5 -> 6 -> 1"), ((6, 5, 4), "Chain(5 -> 6 -> 5 -> 4 -> 1)"), ((), "Affine(5 -> 1)")],
+    [((6,), "MLP(5 -> 6 -> "), ((6, 5, 4), "Chain(5 -> 6 -> 5 -> 4 -> "), ((), "Affine(5 -> ")],
 )
 def test_regressors(hidden, shown, activation):
-    model = fitted(regressor(hidden, activation))
-    net = mp.from_sklearn(model)
-    assert repr(net).startswith(shown)
+    for y in (Y, np.stack([Y, X[:, 1]], 1)):
+        model = fitted(regressor(hidden, activation), y=y)
+        net = mp.from_sklearn(model)
+        assert repr(net).startswith(shown) and net.dim_out == y[0].size
+        assert net.prototype.dtype == np.float64
+        assert_same(net(X), model.predict(X))
+    single = fitted(regressor(hidden, activation), X.astype(np.float32), Y.astype(np.float32))
+    net = mp.from_sklearn(single)
     assert net.prototype.dtype == np.float64
-    assert_same(net(X), model.predict(X))
-
-
-def test_several_targets():
-    model = fitted(regressor(), y=np.stack([Y, X[:, 1]], 1))
-    assert_same(mp.from_sklearn(model)(X), model.predict(X))
+    np.testing.assert_allclose(net(X)[:, 0], single.predict(X), rtol=1e-10)
 
 
 def test_logits_of_classifiers():
@@ -140,21 +140,12 @@ def test_deep_networks_and_affine_ones_take_steps_too():
         assert_same(net(X), model.predict(X))
 
 
-def test_data_frames():
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    columns = ColumnTransformer([("scaled", StandardScaler(), ["d", "a"]), ("one", RobustScaler(), ["b"])])
-    model = fitted(make_pipeline(columns, regressor()), x=frame)
-    net = mp.from_sklearn(model)
-    assert_same(net(X), model.predict(frame))
-    moved = X + np.array([0, 0, 1, 0, 1])  # the columns that are dropped
-    np.testing.assert_array_equal(net(moved), net(X))
-
-
-@pytest.mark.parametrize("columns", [slice("b", "d"), slice("c", None), slice(None, "b"), slice(-2, None),
+@pytest.mark.parametrize("columns", [["d", "a"], slice("b", "d"), slice("c", None), slice(None, "b"), slice(-2, None),
                                      lambda frame: ["e", "a"]])  # fmt: skip
-def test_columns_chosen_by_slices_of_labels_and_by_functions(columns):
+@pytest.mark.parametrize("remainder", [MinMaxScaler(), "drop"])
+def test_columns_of_data_frames(columns, remainder):
     frame = pd.DataFrame(X, columns=list("abcde"))
-    chosen = ColumnTransformer([("some", StandardScaler(), columns)], remainder=MinMaxScaler())
+    chosen = ColumnTransformer([("some", StandardScaler(), columns)], remainder=remainder)
     model = fitted(make_pipeline(chosen, regressor()), x=frame)
     assert_same(mp.from_sklearn(model)(X), model.predict(frame))
 
@@ -226,13 +217,6 @@ def test_logarithms_of_poisson_regressions():
     assert_same(np.exp(net(X / 40)), model.predict(X / 40))
 
 
-def test_a_float32_model_becomes_float64():
-    model = fitted(regressor(), x=X.astype(np.float32), y=Y.astype(np.float32))
-    net = mp.from_sklearn(model)
-    assert net.prototype.dtype == np.float64
-    np.testing.assert_allclose(net(X)[:, 0], model.predict(X), rtol=1e-10)
-
-
 def test_from_fit_to_polynomial():
     model = fitted(make_pipeline(StandardScaler(), regressor(activation="relu")))
     net = mp.from_sklearn(model)
@@ -245,6 +229,20 @@ class Squared(StandardScaler):
 
     def transform(self, X):
         return super().transform(X) ** 2
+
+
+class Negated(SelectKBest):
+    """A selection with another sign."""
+
+    def transform(self, X):
+        return -super().transform(X)
+
+
+class Doubled(MLPRegressor):
+    """A network whose predictions are twice its outputs."""
+
+    def predict(self, X):
+        return 2 * super().predict(X)
 
 
 def piped(*steps):
@@ -268,6 +266,9 @@ def piped(*steps):
         ("a number is missing", piped(SimpleImputer(missing_values=-1.0)), TypeError, "not affine with these options"),
         ("function", piped(FunctionTransformer(np.arcsinh)), TypeError, "not affine with these options"),
         ("subclass", piped(Squared()), TypeError, "not affine in its inputs"),
+        ("subclass of a selection", piped(Negated(f_regression, k=2)), TypeError, "not affine in its inputs"),
+        ("subclass of a network", lambda: mp.from_sklearn(fitted(Doubled(max_iter=30))), TypeError,
+         "no subclass that predicts in another way; got Doubled"),
         ("columns", piped(ColumnTransformer([("a", PowerTransformer(), [0, 1])])), TypeError,
          "'a' of step 'columntransformer' of the pipeline", r"pipeline\[1:\]"),
         ("inside", piped(make_pipeline(StandardScaler(), PowerTransformer())), TypeError,

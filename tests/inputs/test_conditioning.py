@@ -146,22 +146,6 @@ def test_mixture_against_bayes(known):
         assert_close(mine.covariance, cov, 1e-12)
 
 
-@pytest.mark.parametrize("rank", [None, 2])
-def test_log_density(rank):
-    """On the subspace in which x_S varies, in an orthonormal basis of it."""
-    g, known = gaussian(4, 4, rank=rank), [0, 2, 3]
-    given = Given(g, np.array(known))
-    values, vectors = np.linalg.eigh(g.cov[np.ix_(known, known)])
-    kept = values > 1e-12
-    x = (
-        g.mean[known]
-        + np.random.default_rng(0).standard_normal((4, kept.sum())) * np.sqrt(values[kept]) @ vectors.T[kept]
-    )
-    w = (x - g.mean[known]) @ vectors[:, kept] / np.sqrt(values[kept])
-    expected = -0.5 * (w**2).sum(1) - 0.5 * np.log(2 * np.pi * values[kept]).sum()
-    assert_close(given.log_density(x), expected, 1e-11)
-
-
 def test_far_from_all_components():
     """Densities that underflow still have ratios."""
     mix = mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]))
@@ -329,7 +313,10 @@ def test_a_diagonal_covariance_stays_diagonal():
         mix.components[0].condition({7: 1.0})
     # The same without all but the first twenty inputs, whose covariance may be a matrix.
     few = mp.MLP(net.W1[:, :20], net.b1, np.eye(3), None, "relu")
-    small = [mp.GaussianMixture(mix.weights, np.zeros((2, 20)), c) for c in (_matrices(variances), variances[:, :20])]
+    small = [
+        mp.GaussianMixture(mix.weights, np.zeros((2, 20)), c)
+        for c in (np.stack([np.diag(v[:20]) for v in variances]), variances[:, :20])
+    ]
     for inputs in small:
         assert_close(mp.conditional_mean(few, inputs, [1, 3, 9])(x), _by_units(few, mix, x), 1e-12)
         assert_close(inputs.condition({1: 0.5, 3: -1.0}).weights, found[1].weights, 1e-12)
@@ -338,10 +325,6 @@ def test_a_diagonal_covariance_stays_diagonal():
     shares = [mp.sensitivity(few, inputs.components[0], groups={"some": [1, 3]}) for inputs in small]
     assert_close(shares[1].first, shares[0].first, 1e-12)
     assert_close(shares[1].total, shares[0].total, 1e-12)
-
-
-def _matrices(variances):
-    return np.stack([np.diag(v[:20]) for v in variances])
 
 
 def _by_units(net, mix, x):

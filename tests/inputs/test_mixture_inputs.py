@@ -1,8 +1,5 @@
 """Gaussian mixtures as inputs: forms, estimation, samples, and what is refused."""
 
-import copy
-import pickle
-
 import jax
 import numpy as np
 import pytest
@@ -31,9 +28,7 @@ def labelled(rng, counts=(40, 25, 10), d=D):
     return spread * rng.standard_normal((len(labels), d)) + 3 * labels[:, None], labels
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Forms
-# ---------------------------------------------------------------------------------------------------------------------
+# -- forms -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["identity", "full", "diagonal", "shared matrix", "shared diagonal"])
@@ -72,17 +67,7 @@ def test_as_many_components_as_inputs_need_a_word(rng):
         assert_close(many.components[i].covariance, np.diag(covs[i]), 0)
     full = covariances(rng, 2)
     assert_close(mp.GaussianMixture(weights, means, full).components[1].covariance, full[1], 0)
-
-
-def test_one_component_of_one_input_is_not_ambiguous():
-    mix = mp.GaussianMixture(np.ones(1), np.zeros((1, 1)), np.array([[4.0]]))
-    assert_close(mix.covariance, [[4.0]], 0)
-
-
-def test_python_numbers_are_taken():
-    mix = mp.GaussianMixture([0.25, 0.75], [[0.0], [4.0]], [[1.0], [2.0]])
-    assert_close(mix.mean, [3.0], 0)
-    assert_close(mix.covariance, [[0.25 + 1.5 + 3.0]], 1e-15)
+    assert_close(mp.GaussianMixture([1.0], [[0.0]], [[4.0]]).covariance, [[4.0]], 0)  # both are the same
 
 
 def test_mixture_of_gaussians_that_exist(rng):
@@ -109,32 +94,6 @@ def test_everything_shares_a_dtype():
     assert {a.dtype for a in (mix.weights, mix.means, mix.covs, mix.covariance)} == {np.dtype(np.float64)}
 
 
-def test_singular_covariances_are_welcome(rng):
-    for rank in range(4):
-        a = rng.standard_normal((C, 4, rank))
-        mix = mp.GaussianMixture(WEIGHTS, np.zeros((C, 4)), a @ a.transpose(0, 2, 1))
-        assert np.linalg.matrix_rank(mix.components[0].covariance) == rank
-
-
-def test_library_dtype_and_device_are_kept(backend, rng):
-    covs = covariances(rng)
-    arrays = [make(a, backend) for a in (WEIGHTS, MEANS, covs)]
-    mix = mp.GaussianMixture(*arrays)
-    twin = mp.GaussianMixture(WEIGHTS, MEANS, covs)
-    drawn, labels = mix.sample(20, seed=5, return_labels=True)
-    for got, want in [
-        (mix.weights, twin.weights),
-        (mix.mean, twin.mean),
-        (mix.covariance, twin.covariance),
-        (mix.root, twin.root),
-        (mix.components[1].covariance, covs[1]),
-        (drawn, twin.sample(20, seed=5)),
-    ]:
-        assert_same_kind(got, arrays[0])
-        assert_close(got, want, backend.tolerance)
-    assert isinstance(labels, np.ndarray)
-
-
 def test_jax_looks_through_a_mixture(rng):
     """Flattened and rebuilt, as jit and vmap do, it is still the same mixture, however it was made."""
     with JAX64.active():
@@ -149,35 +108,16 @@ def test_jax_looks_through_a_mixture(rng):
             assert_close(got, mix.covariance, 1e-15)
 
 
-def test_mixtures_copy_and_pickle(rng):
-    mix = mixture(D, seed=rng, gap=2.0)
-    for again in (copy.deepcopy(mix), pickle.loads(pickle.dumps(mix))):
-        assert again.fingerprint == mix.fingerprint
-
-
-def test_fingerprint_tells_mixtures_apart(rng):
-    covs = covariances(rng)
-    base = mp.GaussianMixture(WEIGHTS, MEANS, covs)
-    assert base.fingerprint == mp.GaussianMixture(WEIGHTS.copy(), MEANS.copy(), covs.copy()).fingerprint
-    others = [
-        mp.GaussianMixture(WEIGHTS[::-1], MEANS, covs),
-        mp.GaussianMixture(WEIGHTS, MEANS + 1e-9, covs),
-        mp.GaussianMixture(WEIGHTS, MEANS, covs * (1 + 1e-9)),
-        mp.GaussianMixture(WEIGHTS, MEANS),
-        mp.Gaussian(base.mean, base.covariance),
-    ]
-    assert len({base.fingerprint, *(m.fingerprint for m in others)}) == len(others) + 1
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# From labels
-# ---------------------------------------------------------------------------------------------------------------------
+# -- from labels -------------------------------------------------------------------------------------------------------
 
 
 def test_from_labels_is_one_gaussian_per_class(backend, rng):
     x, y = labelled(rng)
     mix = mp.GaussianMixture.from_labels(make(x, backend), y)
     assert_close(mix.weights, np.bincount(y) / len(y), backend.tolerance)
+    if backend.dtype == "float64":  # law of total covariance: class by class or all at once
+        assert_close(mix.mean, x.mean(axis=0), 1e-14)
+        assert_close(mix.covariance, np.cov(x, rowvar=False, bias=True), 1e-14)
     for c, g in enumerate(mix.components):
         assert_same_kind(g.cov, widen(make(x, backend)))
         assert_close(g.mean, x[y == c].mean(axis=0), backend.tolerance)
@@ -243,26 +183,25 @@ def test_weights_of_16_bits_sum_to_one_within_their_rounding(count):
             mp.GaussianMixture(weights * 0.98, means)
 
 
-def test_total_moments_are_those_of_the_samples(rng):
-    """Law of total covariance: class by class or all at once, the mean and covariance are the same numbers."""
-    x, y = labelled(rng, counts=(30, 20, 7, 1), d=4)
-    mix = mp.GaussianMixture.from_labels(x, y)
-    assert_close(mix.mean, x.mean(axis=0), 1e-14)
-    assert_close(mix.covariance, np.cov(x, rowvar=False, bias=True), 1e-14)
+TEXT = np.array(["setosa", "virginica", "versicolor"])
+LABELS = {
+    "list": list,
+    "torch": torch.tensor,
+    **{kind: lambda y, kind=kind: y.astype(kind) for kind in ("int8", "uint64")},
+    "gaps": lambda y: np.array([-3, 10, 4000])[y],
+    "text": lambda y: np.sort(TEXT)[y],
+    "list of text": lambda y: np.sort(TEXT)[y].tolist(),
+    "objects": lambda y: np.sort(TEXT)[y].astype(object),
+    "bytes": lambda y: np.sort(TEXT)[y].astype("S"),
+}
 
 
-@pytest.mark.parametrize("kind", ["list", "int8", "uint64", "bool", "torch"])
-def test_labels_of_any_integer_kind(kind, rng):
-    x, y = labelled(rng, counts=(12, 9))
-    given = {"list": y.tolist(), "torch": torch.tensor(y)}.get(kind)
-    given = y.astype(kind) if given is None else given
-    assert mp.GaussianMixture.from_labels(x, given).fingerprint == mp.GaussianMixture.from_labels(x, y).fingerprint
-
-
-def test_labels_may_have_gaps_and_be_negative(rng):
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_integers_or_text_of_any_kind(kind, rng):
+    """Components come in the order of np.unique; numbers may have gaps and be negative."""
     x, y = labelled(rng)
-    renamed = np.array([-3, 10, 4000])[y]
-    assert mp.GaussianMixture.from_labels(x, renamed).fingerprint == mp.GaussianMixture.from_labels(x, y).fingerprint
+    one, two = (mp.GaussianMixture.from_labels(x, labels) for labels in (y, LABELS[kind](y)))
+    assert one.fingerprint == two.fingerprint
 
 
 def test_a_class_of_one_sample_is_a_point(rng):
@@ -312,9 +251,7 @@ def test_streaming_equals_all_at_once(backend, rng):
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# From samples
-# ---------------------------------------------------------------------------------------------------------------------
+# -- from samples ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["full", "diag", "tied"])
@@ -349,14 +286,14 @@ def test_from_samples_finds_separate_clusters(backend, rng):
     assert_close(to_numpy(mix.covs)[order], np.stack([g.covariance for g in truth.components]), 1e-4)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Samples out
-# ---------------------------------------------------------------------------------------------------------------------
+# -- samples out -------------------------------------------------------------------------------------------------------
 
 
 def test_samples_have_the_moments_of_their_components(rng):
     mix, n = mixture(3, seed=rng, gap=2.0), 40_000
     x, labels = mix.sample(n, seed=1, return_labels=True)
+    np.testing.assert_array_equal(labels, mix.sample(n, seed=1, return_labels=True)[1])
+    assert np.count_nonzero(np.diff(labels)) > n / 4  # in random order
     shares = np.bincount(labels, minlength=C) / n
     assert np.all(np.abs(shares - mix.weights) <= 5 * np.sqrt(mix.weights * (1 - mix.weights) / n))
     for c, g in enumerate(mix.components):
@@ -368,27 +305,6 @@ def test_samples_have_the_moments_of_their_components(rng):
         assert np.all(np.abs(np.cov(own, rowvar=False, bias=True) - g.covariance) <= 5 * error)
 
 
-def test_samples_have_the_total_moments(rng):
-    mix, n = mixture(3, seed=rng, gap=2.0), 40_000
-    x = mix.sample(n, seed=2)
-    products = (x - mix.mean)[:, :, None] * (x - mix.mean)[:, None, :]
-    assert np.all(np.abs(x.mean(axis=0) - mix.mean) <= 5 * x.std(axis=0) / np.sqrt(n))
-    assert np.all(np.abs(products.mean(axis=0) - mix.covariance) <= 5 * products.std(axis=0) / np.sqrt(n))
-
-
-def test_samples_are_in_random_order(rng):
-    _, labels = mixture(D, seed=rng, gap=2.0).sample(2000, return_labels=True)
-    assert np.count_nonzero(np.diff(labels)) > 500
-
-
-def test_same_seed_same_samples(rng):
-    mix = mixture(D, seed=rng, gap=2.0)
-    x, labels = mix.sample(100, seed=7, return_labels=True)
-    np.testing.assert_array_equal(x, mix.sample(100, seed=7))
-    np.testing.assert_array_equal(labels, mix.sample(100, seed=7, return_labels=True)[1])
-    assert np.abs(x - mix.sample(100, seed=8)).max() > 0.1
-
-
 def test_a_component_without_weight_is_never_drawn(rng):
     mix = mp.GaussianMixture(np.array([0.6, 0.0, 0.4]), MEANS, covariances(rng))
     _, labels = mix.sample(1000, return_labels=True)
@@ -396,9 +312,7 @@ def test_a_component_without_weight_is_never_drawn(rng):
     assert mix.sample(1).shape == (1, D)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mistakes
-# ---------------------------------------------------------------------------------------------------------------------
+# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 def mix_with(weights=WEIGHTS, means=MEANS, covs=None, shared=None):
@@ -417,24 +331,15 @@ FULL = np.stack([np.eye(D)] * C)
 TABLE = [
     ("negative weight", lambda: mix_with(np.array([0.7, -0.2, 0.5])), ValueError, "^weights .*negative", r"-0\.2"),
     ("weights above one", lambda: mix_with(np.ones(3)), ValueError, "^weights sum to 3", "divide them by their sum"),
-    ("weights are zero", lambda: mix_with(np.zeros(3)), ValueError, "^weights sum to 0", "divide"),
     ("counts for weights", lambda: mix_with(np.array([5.0, 3, 2])), ValueError, "^weights sum to 10", "divide"),
-    ("integer weights", lambda: mix_with(np.array([1, 0, 0])), TypeError, "^weights .*int64", r"weights\.astype"),
     ("NaN weight", lambda: mix_with(np.array([np.nan, 0.5, 0.5])), ValueError, "^weights ", "clean or drop"),
-    ("weights are a matrix", lambda: mix_with(WEIGHTS[None]), ValueError, "^weights ", "one weight per component"),
     ("weight of no component", lambda: mix_with(np.full(4, 0.25)), ValueError, "^means .*4", "one row per weight"),
-    ("no components", lambda: mix_with(np.zeros(0), np.zeros((0, 2))), ValueError, "^weights ", "expected 1"),
     ("means are a vector", lambda: mix_with(means=MEANS[0]), ValueError, "^means ", "one row per weight"),
     ("NaN in means", lambda: mix_with(means=MEANS * np.nan), ValueError, "^means ", "clean or drop"),
-    ("integer means", lambda: mix_with(means=MEANS.astype(int)), TypeError, "^means .*int64", r"means\.astype"),
     ("covs of fewer components", lambda: mix_with(covs=FULL[:2]), ValueError, r"^covs .*\(2, 2, 2\)", r"\(c, d, d\)"),
     ("covs of more inputs", lambda: mix_with(covs=np.ones((3, 4))), ValueError, r"^covs .*\(3, 4\)", r"\(c, d\)"),
     ("covs are not square", lambda: mix_with(covs=np.ones((3, 2, 3))), ValueError, r"^covs .*\(3, 2, 3\)",
      r"\(c, d, d\)"),
-    ("covs is a number", lambda: mix_with(covs=np.array(2.0)), ValueError, r"^covs .*\(\)", r"\(c, d, d\)"),
-    ("covs is text", lambda: mix_with(covs="full"), TypeError, "^covs .*str", "must be an array"),
-    ("square covs of neither form", lambda: mix_with(np.full(2, 0.5), MEANS[:2], np.eye(5)), ValueError,
-     r"^covs .*\(5, 5\)", r"\(c, d\)"),
     ("shared covs per component", lambda: mix_with(covs=FULL, shared=True), ValueError, "^covs, component 0", "shape"),
     ("second component is not definite", lambda: mix_with(covs=negative_second()), ValueError,
      "^covs, component 1: cov is not positive semidefinite", "clip"),
@@ -445,24 +350,18 @@ TABLE = [
      "^covs, component 2: cov has a negative", ">= 0"),
     ("NaN in the second covariance", lambda: mix_with(covs=negative_second(np.nan)), ValueError,
      "^covs, component 1: cov holds 4 NaN", "clean or drop"),
-    ("torch means, NumPy weights", lambda: mix_with(means=torch.tensor(MEANS)), TypeError,
-     "weights is numpy, means is torch", "convert them to one"),
     ("torch covs, NumPy means", lambda: mix_with(covs=torch.tensor(FULL)), TypeError, "means is numpy, covs is torch",
      "convert them to one"),
     ("float labels", lambda: mp.GaussianMixture.from_labels(X, Y * 1.0), TypeError, "^labels .*float64",
      r"astype\(int\)"),
     ("labels as times", lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")), TypeError, "^labels ",
      "np.unique"),
-    ("no labels", lambda: mp.GaussianMixture.from_labels(X, [None, *"abb"]), TypeError, "^labels ", "np.unique"),
     ("too few labels", lambda: mp.GaussianMixture.from_labels(X, Y[:3]), ValueError, r"^labels .*\(3,\).*\(4,\)",
      "per sample"),
     ("labels are one-hot", lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)), ValueError, "^labels ",
      "one label"),
-    ("samples are a vector", lambda: mp.GaussianMixture.from_labels(X[0], Y), ValueError, "^samples ", "n samples"),
-    ("samples of truth values", lambda: mp.GaussianMixture.from_labels(X > 0, Y), TypeError, "^samples ", "astype"),
     ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
     ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
-    ("unknown shrinkage", lambda: mp.GaussianMixture.from_labels(X, Y, "much"), ValueError, "^shrinkage ", "'oas'"),
     ("no accumulators", lambda: mp.GaussianMixture.from_accumulators({}), ValueError, "^accumulators ",
      r"update\(batch\)"),
     ("empty accumulators", lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}), ValueError,
@@ -473,12 +372,8 @@ TABLE = [
     ("spherical covariances",
      lambda: mp.GaussianMixture.from_samples(np.eye(2).repeat(9, 0), 1, covariance_type="spherical"), ValueError,
      "^covariance_type .*'spherical'", "full"),
-    ("no samples wanted", lambda: mix_with().sample(0), ValueError, "^n ", "at least 1"),
     ("weights of other components", lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]), ValueError,
      r"^weights .*\(3,\)", "one weight per component"),
-    ("weights of existing ones do not sum to one",
-     lambda: mp.GaussianMixture.of(np.full(2, 0.6), [mp.Gaussian(np.zeros(2))] * 2), ValueError, "^weights sum to 1.2",
-     "divide"),
     ("components of two dimensions",
      lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]), ValueError,
      "^components ", r"\[2, 3\]"),
@@ -491,23 +386,3 @@ TABLE = [
 @mistakes(TABLE)
 def test_mistakes_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-TEXT = np.array(["setosa", "virginica", "versicolor"])
-
-
-@pytest.mark.parametrize(
-    "as_given",
-    [np.asarray, list, lambda a: a.astype(object), lambda a: a.astype("S")],
-    ids=["str", "list", "object", "S"],
-)
-def test_labels_may_be_text(as_given, rng):
-    """Components come in the order of np.unique."""
-    x, classes = rng.standard_normal((60, 3)), rng.integers(0, 3, 60)
-    mix = mp.GaussianMixture.from_labels(x, as_given(TEXT[classes]))
-    order = np.unique(TEXT[classes], return_inverse=True)[1]
-    same = mp.GaussianMixture.from_labels(x, order)
-    assert mix.fingerprint == same.fingerprint
-    first = x[TEXT[classes] == "setosa"]
-    assert_close(mix.means[0], first.mean(axis=0), 1e-12)
-    assert_close(mix.weights[0], len(first) / 60, 1e-15)

@@ -8,8 +8,7 @@ import pytest
 from support.backends import NUMPY64, make
 
 import mlpoly as mp
-from mlpoly.features.interactions import interaction_effects
-from mlpoly.inputs import as_inputs
+from mlpoly.features.monomials import interaction_effects
 
 D = 3
 X = np.random.default_rng(0).gamma(2.0, size=(80, D))
@@ -77,11 +76,7 @@ def test_names_of_the_columns_come_along():
 @pytest.mark.parametrize(
     ("inputs", "error", "words"),
     [
-        (
-            "x",
-            TypeError,
-            r"inputs must be a Gaussian, .* or data \(n, d\), got str: .*; N\(0, I\)|got str: .* N\(0, I\)",
-        ),
+        ("x", TypeError, r"inputs must be a Gaussian, .* or data \(n, d\), got str: .* N\(0, I\)"),
         (None, TypeError, "inputs must be a Gaussian, .*got NoneType"),
         (X > 1, TypeError, "inputs must be a Gaussian.* bool"),
         (X[0], ValueError, r"inputs has shape \(3,\), expected \(any, any\): data with n samples in rows"),
@@ -93,8 +88,3 @@ def test_names_of_the_columns_come_along():
 def test_mistakes_are_explained(inputs, error, words):
     with pytest.raises(error, match=words):
         mp.fit(network(), inputs, 1)
-
-
-def test_distributions_stay_themselves():
-    for inputs in (mp.Gaussian.standard(2), mp.Samples(X)):
-        assert as_inputs(inputs) is inputs

@@ -124,10 +124,7 @@ def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind: Any) -> 
 @pytest.mark.parametrize("make", [tiny_models.llama, tiny_models.gpt2, tiny_models.gemma2])
 def test_scores_are_those_of_changes_laid_out_token_by_token(make: Any) -> None:
     """The definition: logits without and with the feature, and the direct path at one token after the other."""
-    model = make(initializer_range=0.3).double()
-    for name, parameter in model.named_parameters():
-        if "norm" in name or ".ln_" in name:
-            parameter.data += 0.3 * torch.randn_like(parameter)
+    model = tiny_models.shaken(make(initializer_range=0.3))
     name = find_blocks(model)[0].name
     poly = mp.fit(find_blocks(model)[0].net(), collect(model, TEXT).gaussian(name), 2)
     features = block_features(poly, model, name, "principal", 1)

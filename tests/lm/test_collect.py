@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from support import tiny_models
 from support.backends import assert_close
-from support.tiny_models import D, bert, gpt2, llama, token_ids, vit, wav2vec2, whisper
+from support.mistakes import assert_explained, mistakes
+from support.strong_models import strong
+from support.tiny_models import D, Lookup, assert_same_moments, bert, gpt2, llama, t5, token_ids, vit, wav2vec2, whisper
 from torch import nn
 
 import mlpoly as mp
@@ -31,38 +34,13 @@ from mlpoly.lm.moments.row_sums import RowSums
 
 
 def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:
-    """Inputs of every block (batches b t, d), with hooks of our own on the whole model."""
-    seen: dict[str, list[np.ndarray]] = {}
-
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            seen.setdefault(name, []).append(args[0].detach().double().numpy().reshape(-1, args[0].shape[-1]).copy())
-
-        return hook
-
-    handles = [block.entry.register_forward_pre_hook(keep(block.name)) for block in find_blocks(model)]
-    with torch.no_grad():
-        for batch in batches:
-            model(**batch) if isinstance(batch, dict) else model(batch)
-    for handle in handles:
-        handle.remove()
-    return {name: np.concatenate(parts) for name, parts in seen.items()}
+    """Inputs (n, d) of every block."""
+    return {name: x.double().numpy() for name, x in tiny_models.recorded(model, batches).items()}
 
 
 def assert_moments(gaussian: mp.Gaussian, rows: np.ndarray, tolerance: float = 1e-12) -> None:
     assert_close(gaussian.mean, rows.mean(0), tolerance)
     assert_close(gaussian.cov, np.cov(rows, rowvar=False, bias=True), tolerance)
-
-
-def assert_same(one: Moments, other: Moments, tolerance: float = 1e-12) -> None:
-    assert one.names == other.names
-    for name in one.names:
-        ours, theirs = one.groups(name), other.groups(name)
-        assert {n: p.count for n, p in ours.items()} == {n: p.count for n, p in theirs.items()}
-        for number, part in ours.items():
-            assert_close(part.mean, theirs[number].mean, tolerance)
-            assert_close(part.covariance, theirs[number].covariance, tolerance)
-            assert part.norms == pytest.approx(theirs[number].norms, rel=tolerance)
 
 
 def hooks(model: nn.Module) -> int:
@@ -93,13 +71,14 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.long)
+
+
 WITHOUT_TOKENS = {
     "images": (vit, lambda i: {"pixel_values": noise(3, 3, 8, 8, seed=i)}),
     "sounds": (wav2vec2, lambda i: {"input_values": noise(2, 80, seed=i)}),
-    "unpadded sounds": (
-        wav2vec2,
-        lambda i: {"input_values": noise(2, 80, seed=i), "attention_mask": torch.ones(2, 80)},
-    ),
+    "unpadded": (wav2vec2, lambda i: {"input_values": noise(2, 80, seed=i), "attention_mask": torch.ones(2, 80)}),
     "spectrograms": (whisper, lambda i: {"input_features": noise(2, 8, 20, seed=i), "decoder_input_ids": ids_of(i)}),
     "embeddings": (llama, lambda i: {"inputs_embeds": noise(2, 5, D, seed=i)}),
 }
@@ -143,48 +122,17 @@ def test_padding_of_embeddings_is_left_out() -> None:
 def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
     model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
 
-    def interrupted() -> Iterator[Any]:
-        yield from batches[:2]
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        collect(model, interrupted(), save_to=tmp_path, save_every=0)
+        collect(model, interrupted(batches, 2), save_to=tmp_path, save_every=0)
     with pytest.raises(ValueError, match="not that of the pass to be resumed"):
         collect(model, batches[::-1], save_to=tmp_path)
-    assert_same(collect(model, batches, save_to=tmp_path), collect(model, batches))
-
-
-@pytest.mark.parametrize(
-    ("make", "batch", "options", "message"),
-    [
-        (
-            "vit",
-            {"pixel_values": noise(2, 3, 8, 8)},
-            {"tokens": 5},
-            r"has no 'input_ids'.*tokens= and mask= do not apply",
-        ),
-        ("vit", {"labels": torch.ones(2)}, {}, "neither 'input_ids' nor another input"),
-        (
-            "wav2vec2",
-            {"input_values": noise(2, 80), "attention_mask": torch.arange(80).expand(2, -1) < 50},
-            {},
-            r"attention_mask \(2, 80\), the model 38 positions.*pass samples without padding",
-        ),
-    ],
-)
-def test_samples_that_cannot_be_laid_out_are_refused(make: str, batch: Any, options: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        collect({"vit": vit, "wav2vec2": wav2vec2}[make](), [batch], **options)
+    assert_same_moments(collect(model, batches, save_to=tmp_path), collect(model, batches))
 
 
 def test_blocks_are_chosen_by_pattern() -> None:
     model, batches = llama(), token_ids(1)
     assert collect(model, batches, "model.layers.*.mlp").names == ["model.layers.0.mlp", "model.layers.1.mlp"]
     assert collect(model, batches, ["layers.1.mlp", "*.1.mlp"]).names == ["model.layers.1.mlp"]
-    with pytest.raises(ValueError, match="blocks is empty"):
-        collect(model, batches, [])
-    with pytest.raises(ValueError, match=r"'layers.7.mlp' matches no"):
-        collect(model, batches, "layers.7.mlp")
 
 
 def test_fit_takes_the_gaussian() -> None:
@@ -288,7 +236,7 @@ def test_attention_mask_changes_nothing_but_padding() -> None:
     as_lists = [{"input_ids": i.tolist()} for i in ids]
     one = collect(gpt2(), ids)
     for other in (collect(gpt2(), encoded), collect(gpt2(), as_lists), collect(gpt2(), [i.numpy() for i in ids])):
-        assert_same(one, other)
+        assert_same_moments(one, other)
         assert one.provenance["data"] == other.provenance["data"]
 
 
@@ -326,13 +274,7 @@ def test_mask_of_the_user() -> None:
     for name, rows in recorded(model, batches).items():
         assert_moments(found.gaussian(name), rows[kept])
     # A batch without a single token that counts is passed over.
-    assert (
-        collect(model, [torch.ones(2, 3, dtype=torch.long), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
-    )
-    with pytest.raises(ValueError, match="one boolean per token"):
-        collect(model, batches, mask=lambda ids: ids)
-    with pytest.raises(TypeError, match="mask must be a function"):
-        collect(model, batches, mask=torch.ones(3, 7))
+    assert collect(model, [ones(2, 3), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -351,18 +293,6 @@ def test_the_first_token_in_a_group_of_its_own() -> None:
             assert_moments(part, rows[chosen])
         assert_moments(found.gaussian(name), rows)
         assert_close(mixture.covariance, found.gaussian(name).cov)
-
-
-class Lookup(nn.Module):
-    """A model whose block sees rows of a table, so that their lengths can be chosen."""
-
-    def __init__(self, table: torch.Tensor) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding.from_pretrained(table)
-        self.mlp = nn.Sequential(nn.Linear(table.shape[1], 5), nn.GELU(), nn.Linear(5, 2))
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.mlp(self.embedding(ids))
 
 
 def test_norm_outliers_in_groups_of_their_own() -> None:
@@ -404,10 +334,6 @@ def test_groups_of_the_user() -> None:
         for number, part in found.groups(name).items():
             assert_close(part.mean, rows[groups == number].mean(0))
     assert "by_token" in found.provenance["groups"]["kind"]
-    with pytest.raises(ValueError, match=r"expected one integer for each of the 21 inputs"):
-        collect(model, batches, groups=lambda x, p, t: x)
-    with pytest.raises(ValueError, match="groups must be 'none', 'first', 'norm'"):
-        collect(model, batches, groups="last")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -456,36 +382,31 @@ def test_training_mode_is_off_inside_and_restored() -> None:
     found = collect(model, token_ids(1))
     assert modes == [(False, False)]
     assert model.training and model.model.layers[0].training and torch.is_grad_enabled()
-    assert_same(found, collect(llama(), token_ids(1)))
+    assert_same_moments(found, collect(llama(), token_ids(1)))
+
+
+FULL = r"out of memory.*smaller batches.*shorter sequences.*fewer blocks.*single"
 
 
 @pytest.mark.parametrize(
-    "error",
-    [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), RuntimeError("HIP out of memory")],
-    ids=lambda e: type(e).__name__,
+    ("error", "kind", "message"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), MemoryError, FULL),
+        (RuntimeError("HIP out of memory"), MemoryError, FULL),
+        (RuntimeError("something else"), RuntimeError, r"^something else$"),
+    ],
 )
-def test_full_memory_is_explained(error: Exception) -> None:
+def test_full_memory_is_explained_and_other_errors_pass(error: Exception, kind: type, message: str) -> None:
     model = gpt2()
 
     def fail(module: nn.Module, args: Any) -> None:
         raise error
 
     handle = model.transformer.h[1].mlp.register_forward_pre_hook(fail)
-    with pytest.raises(MemoryError, match=r"out of memory.*smaller batches.*shorter sequences.*fewer blocks.*single"):
+    with pytest.raises(kind, match=message):
         collect(model, token_ids(1))
     handle.remove()
     assert hooks(model) == 0
-
-
-def test_other_runtime_errors_pass() -> None:
-    model = gpt2()
-
-    def fail(module: nn.Module, args: Any) -> None:
-        raise RuntimeError("something else")
-
-    model.transformer.h[1].mlp.register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match=r"^something else$"):
-        collect(model, token_ids(1))
 
 
 def test_head_and_cache_are_spared() -> None:
@@ -503,40 +424,40 @@ def test_head_and_cache_are_spared() -> None:
     assert caches == [False, False]
 
 
-@pytest.mark.parametrize(
-    ("batches", "kind", "message"),
-    [
-        ([], ValueError, "batches held no tokens"),
-        (torch.ones(2, 3, dtype=torch.long), TypeError, "put one batch in a list"),
-        ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, TypeError, "put one batch in a list"),
-        ([torch.ones(3, dtype=torch.long)], ValueError, r"batch 0 has shape \(3,\), expected \(b, t\)"),
-        ([torch.ones(2, 3)], TypeError, "integer token ids, got torch.float32"),
-        ([[[1, 2], [3]]], TypeError, "all sequences of one length"),
-        ([{"pixels": 1}], ValueError, r"neither 'input_ids' nor another .* only \['pixels'\]"),
-        ([torch.full((1, 3), 99)], ValueError, "token ids from 99 to 99, but the model knows 0 to 31"),
-        (
-            [{"input_ids": torch.ones(1, 2, dtype=torch.long), "attention_mask": torch.ones(1, 3)}],
-            ValueError,
-            r"attention_mask of batch 0 has shape \(1, 3\), expected that of input_ids, \(1, 2\)",
-        ),
-    ],
-)
-def test_batches_of_the_wrong_form(batches: Any, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        collect(gpt2(), batches)
+def of(make: Any, batches: Any, *blocks: Any, **options: Any) -> Any:
+    return lambda: collect(make(), batches, *blocks, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"precision": "half"}, "precision must be 'single', 'double' or None"),
-        ({"tokens": 0}, "tokens must be at least 1"),
-        ({"save_every": -1}, "save_every must be a number of seconds"),
-    ],
-)
-def test_options_are_checked(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        collect(gpt2(), token_ids(1), **options)
+@mistakes([
+    ("nothing", of(gpt2, []), ValueError, "batches held no tokens"),
+    ("a tensor", of(gpt2, ones(2, 3)), TypeError, "put one batch in a list"),
+    ("a mapping", of(gpt2, {"input_ids": ones(2, 3)}), TypeError, "put one batch in a list"),
+    ("one sequence", of(gpt2, [ones(3)]), ValueError, r"batch 0 has shape \(3,\), expected \(b, t\)"),
+    ("floats", of(gpt2, [torch.ones(2, 3)]), TypeError, "integer token ids, got torch.float32"),
+    ("two lengths", of(gpt2, [[[1, 2], [3]]]), TypeError, "all sequences of one length"),
+    ("no ids", of(gpt2, [{"pixels": 1}]), ValueError, r"neither 'input_ids' .* only \['pixels'\]"),
+    ("large ids", of(gpt2, [99 * ones(1, 3)]), ValueError, "ids from 99 to 99, but the model knows 0 to 31"),
+    ("a short mask", of(gpt2, [{"input_ids": ones(1, 2), "attention_mask": ones(1, 3)}]), ValueError,
+     r"attention_mask of batch 0 has shape \(1, 3\), expected that of input_ids, \(1, 2\)"),
+    ("precision", of(gpt2, token_ids(1), precision="half"), ValueError, "precision must be 'single', 'd"),
+    ("tokens", of(gpt2, token_ids(1), tokens=0), ValueError, "tokens must be at least 1"),
+    ("time", of(gpt2, token_ids(1), save_every=-1), ValueError, "save_every must be a number of seconds"),
+    ("mask of ids", of(gpt2, token_ids(1), mask=lambda ids: ids), ValueError, "one boolean per token"),
+    ("a mask", of(gpt2, token_ids(1), mask=ones(3, 7)), TypeError, "mask must be a function"),
+    ("groups of rows", of(gpt2, token_ids(1), groups=lambda x, p, t: x), ValueError,
+     "expected one integer for each of the 21 inputs"),
+    ("no groups", of(gpt2, token_ids(1), groups="last"), ValueError, "groups must be 'none', 'first'"),
+    ("no patterns", of(llama, token_ids(1), []), ValueError, "blocks is empty"),
+    ("no such block", of(llama, token_ids(1), "layers.7.mlp"), ValueError, r"'layers.7.mlp' matches no"),
+    ("images", of(vit, [{"pixel_values": noise(2, 3, 8, 8)}], tokens=5), ValueError,
+     r"has no 'input_ids'.*tokens= and mask= do not apply"),
+    ("labels", of(vit, [{"labels": torch.ones(2)}]), ValueError, "neither 'input_ids' nor another input"),
+    ("padded sounds", of(wav2vec2, [
+        {"input_values": noise(2, 80), "attention_mask": torch.arange(80).expand(2, -1) < 50}]), ValueError,
+     r"attention_mask \(2, 80\), the model 38 positions.*pass samples without padding"),
+])  # fmt: skip
+def test_mistakes_are_explained(act: Any, exception: Any, patterns: Any) -> None:
+    assert_explained(act, exception, patterns)
 
 
 def test_block_that_is_never_reached_or_sees_other_rows() -> None:
@@ -553,20 +474,10 @@ def test_block_that_is_never_reached_or_sees_other_rows() -> None:
         collect(Halved(torch.ones(10, 4)), [torch.zeros(1, 3, dtype=torch.long)])
 
 
-def t5_model() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.T5Config(vocab_size=32, d_model=D, d_ff=24, d_kv=8, num_heads=2, num_layers=1)
-    model = transformers.T5ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.normal_(std=0.3)
-    return model
-
-
 @pytest.mark.parametrize("length", [7, 4])
 def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     """Of the same shape as the encoder's, which must not be taken for them, or of another."""
-    model, ids = t5_model(), token_ids(1)[0]
+    model, ids = strong(t5()), token_ids(1)[0]
     mask = torch.ones_like(ids)
     mask[0, 4:] = 0
     decoder_ids = torch.arange(3 * length).reshape(3, length) % 31 + 1
@@ -574,21 +485,12 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     decoder_mask[2, 2:] = 0
     batch = {"input_ids": ids, "attention_mask": mask}
     batch |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_mask}
-    seen: dict[str, torch.Tensor] = {}
-    blocks = find_blocks(model)
-    handles = [
-        b.entry.register_forward_pre_hook(lambda m, args, name=b.name: seen.update({name: args[0].detach()}))
-        for b in blocks
-    ]
-    with torch.no_grad():
-        model(**batch)
-    for handle in handles:
-        handle.remove()
+    blocks, seen = find_blocks(model), tiny_models.recorded(model, [batch])
     moments = collect(model, [batch])
     by_token = collect(model, [batch], groups=lambda x, positions, tokens: tokens)
     assert len(blocks) == 2
     for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
-        rows = seen[block.name][own_mask != 0].double()
+        rows = seen[block.name][own_mask.flatten() != 0].double()
         torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
         torch.testing.assert_close(moments.gaussian(block.name).cov, torch.cov(rows.T, correction=0))
         assert set(by_token.groups(block.name)) == set(own_ids[own_mask != 0].tolist())
@@ -596,14 +498,14 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
 
 
 def test_other_tokens_of_the_decoder_are_other_data() -> None:
-    model, ids = t5_model(), token_ids(1)[0]
+    model, ids = strong(t5()), token_ids(1)[0]
     batches = [{"input_ids": ids, "decoder_input_ids": ids}, {"input_ids": ids, "decoder_input_ids": ids.flip(1)}]
     hashes = {collect(model, [batch]).provenance["data"] for batch in batches}
     assert len(hashes) == 2
 
 
 def test_an_encoder_runs_without_tokens_for_its_decoder() -> None:
-    model, (ids,) = t5_model(), token_ids(1)
+    model, (ids,) = strong(t5()), token_ids(1)
     assert collect(model, [ids], "encoder.*").tokens == 21
     with pytest.raises(ValueError, match=r"without tokens for its decoder.*'decoder_input_ids', or choose blocks of"):
         collect(model, [ids])
@@ -621,7 +523,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert folder == tmp_path / "new" / "folder" / "moments.safetensors"
     for path in (file, folder, folder.parent):
         again = Moments.load(path)
-        assert_same(moments, again, 0)
+        assert_same_moments(moments, again, 0)
         assert again.provenance == moments.provenance
         assert again.gaussian(again.names[0]).fingerprint == moments.gaussian(again.names[0]).fingerprint
     assert repr(again) == "Moments(LlamaForCausalLM, 2 blocks, 42 tokens, 2 groups)"
@@ -691,7 +593,7 @@ def test_merge_equals_the_whole() -> None:
     one, other = (collect(model, b, groups="first") for b in (batches[:2], batches[2:]))
     before = one.gaussian(one.names[0]).fingerprint
     merged = one.merge(other)
-    assert_same(merged, whole)
+    assert_same_moments(merged, whole)
     assert merged.tokens == whole.tokens
     assert one.gaussian(one.names[0]).fingerprint == before
     assert [p["tokens"] for p in merged.provenance["merged"]] == [42, 63]
@@ -733,10 +635,7 @@ def test_merge_keeps_groups_that_only_one_has() -> None:
     def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return torch.full_like(tokens, len(x))
 
-    small, large = (
-        collect(model, batches[:1], groups=by_size),
-        collect(model, [torch.cat(batches)], groups=by_size),
-    )
+    small, large = (collect(model, given, groups=by_size) for given in (batches[:1], [torch.cat(batches)]))
     merged = large.merge(small).groups(small.names[0])
     assert list(merged) == [21, 63]
     assert merged[21] is small.groups(small.names[0])[21]
@@ -775,7 +674,7 @@ class Counted:
         self.calls += 1
 
 
-def interrupted(batches: list[torch.Tensor], after: int) -> Iterator[torch.Tensor]:
+def interrupted(batches: list[Any], after: int) -> Iterator[Any]:
     yield from batches[:after]
     raise KeyboardInterrupt
 
@@ -792,12 +691,12 @@ def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     counted = Counted(model.transformer)
     resumed = collect(model, iter(batches), **options)
     assert counted.calls == 2  # of six batches, the last two
-    assert_same(resumed, whole)
+    assert_same_moments(resumed, whole)
     assert resumed.provenance == whole.provenance
     assert [p.name for p in tmp_path.iterdir()] == ["moments.safetensors"]
-    assert_same(Moments.load(tmp_path), whole)
+    assert_same_moments(Moments.load(tmp_path), whole)
     # What is finished is not done again; what is added is.
-    assert_same(collect(model, batches, **options), whole)
+    assert_same_moments(collect(model, batches, **options), whole)
     assert counted.calls == 2
     more = collect(model, [*batches, *token_ids(1, seed=9)], **options)
     assert counted.calls == 3 and more.tokens == 7 * 21
@@ -864,7 +763,7 @@ def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds a pass of 2 processes, now there are 1"):
         collect(model, batches, **options)
     fresh = collect(model, batches, resume=False, **options)
-    assert_same(fresh, collect(model, batches))
+    assert_same_moments(fresh, collect(model, batches))
     assert [p.name for p in tmp_path.iterdir()] == ["moments.safetensors"]
 
 
@@ -907,9 +806,9 @@ def test_resume_refuses_another_function_of_the_same_name(tmp_path: Path) -> Non
     found = collect(model, batches, groups=one, save_to=tmp_path)
     with pytest.raises(ValueError, match=r"with other options: code of groups was .*resume=False"):
         collect(model, batches, groups=other, save_to=tmp_path)
-    assert_same(collect(model, batches, groups=splitting(2), save_to=tmp_path), found)
+    assert_same_moments(collect(model, batches, groups=splitting(2), save_to=tmp_path), found)
     fresh = collect(model, batches, groups=other, save_to=tmp_path, resume=False)
-    assert_same(fresh, collect(model, batches, groups=other))
+    assert_same_moments(fresh, collect(model, batches, groups=other))
 
 
 @pytest.mark.process
@@ -949,8 +848,8 @@ def test_resume_with_a_budget(tmp_path: Path) -> None:
         collect(model, interrupted(batches, 2), **options)
     found = collect(model, batches, **options)
     assert found.tokens == 70
-    assert_same(found, collect(model, batches, tokens=70))
-    assert_same(collect(model, batches, **options), found)
+    assert_same_moments(found, collect(model, batches, tokens=70))
+    assert_same_moments(collect(model, batches, **options), found)
 
 
 def test_saves_are_rare_when_they_should_be(tmp_path: Path) -> None:
@@ -963,23 +862,3 @@ def test_damaged_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "partial-0-of-1.safetensors").write_bytes(b"not a tensor")
     with pytest.raises(mp.FileFormatError, match=r"partial-0-of-1.safetensors"):
         collect(gpt2(), token_ids(1), save_to=tmp_path)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The accumulator that it all ends in
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_an_accumulator_continues_from_moments(backend: Any, rng: np.random.Generator) -> None:
-    from support.backends import make
-
-    rows = rng.normal(size=(50, 3)) + 4
-    first = mp.MomentAccumulator(3).update(make(rows[:20], backend))
-    again = mp.MomentAccumulator.from_moments(first.count, first.mean, first.scatter)
-    merged = again.merge(mp.MomentAccumulator(3).update(make(rows[20:], backend))).gaussian()
-    assert_close(merged.mean, rows.mean(0), backend.tolerance)
-    assert_close(merged.cov, np.cov(rows, rowvar=False, bias=True), backend.tolerance)
-    with pytest.raises(ValueError, match="scatter has shape"):
-        mp.MomentAccumulator.from_moments(2, first.mean, first.mean)
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        mp.MomentAccumulator.from_moments(0, first.mean, first.scatter)

@@ -10,7 +10,7 @@ import torch
 import transformers
 from support import tiny_models
 from support.data import data_folder
-from support.strong_models import VOCABULARY, D, bert, gpt2, llama, logits, polynomials, strong, token_ids
+from support.strong_models import VOCABULARY, D, bert, gpt2, llama, polynomials, strong, token_ids
 from torch import nn
 
 import mlpoly as mp
@@ -59,12 +59,7 @@ def test_rows_of_an_evaluation() -> None:
     conversion = convert(model, collect(model, batches), 4, closed_form=False)
     found = evaluate(model, conversion, batches, each=True)
     names = [b.name for b in find_blocks(model)]
-    expected = [
-        ("none", ""),
-        ("all", "polynomial"),
-        *(("all", b) for b in BASELINES),
-        *((n, "polynomial") for n in names),
-    ]
+    expected = [("none", ""), *(("all", by) for by in ("polynomial", *BASELINES)), *((n, "polynomial") for n in names)]
     assert [(r.replaced, r.by) for r in found.rows] == expected
     assert found.loss().kl < found.loss(by="linear").kl < found.loss(by="mean").kl
     assert found.loss(names[0]).kl > 0
@@ -101,12 +96,7 @@ def test_constants_come_in_memory_of_their_own(shape: tuple[int, ...]) -> None:
 def test_the_linear_baseline_is_least_squares() -> None:
     model, batches = llama("silu"), token_ids(6)
     block = find_blocks(model)[1]
-    rows: list[torch.Tensor] = []
-    handle = block.entry.register_forward_pre_hook(lambda m, args: rows.append(args[0].reshape(-1, D).double()))
-    for ids in batches:
-        logits(model, ids)
-    handle.remove()
-    x = torch.cat(rows)
+    x = tiny_models.recorded(model, batches)[block.name].double()
     y = block.net()(x.float()).double()
     made = baseline_modules(model, {block.name: None}, batches, ("linear", "mean"))
     solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), y).solution
@@ -241,14 +231,10 @@ IDS = torch.arange(10).reshape(2, 5)
 
 def test_outputs_that_cannot_be_compared_are_refused() -> None:
     batches = without_labels(texts(1))
-    for model in (
-        tiny_models.bert("BertForSequenceClassification", num_labels=1),
-        tiny_models.bert("BertForQuestionAnswering"),
-    ):
-        with pytest.raises(
-            TypeError, match=r"not logits \(b, t, v\), logits \(b, v\) of two classes at least, or last"
-        ):
-            evaluate(model, {}, batches, baselines=())
+    expected = r"not logits \(b, t, v\), logits \(b, v\) of two classes at least, or last"
+    for kind, options in (("BertForSequenceClassification", {"num_labels": 1}), ("BertForQuestionAnswering", {})):
+        with pytest.raises(TypeError, match=expected):
+            evaluate(tiny_models.bert(kind, **options), {}, batches, baselines=())
     tagger = tiny_models.bert("BertForTokenClassification", num_labels=2)
     with pytest.raises(ValueError, match=r"go up to \d+, but BertForTokenClassification has 2 classes"):
         evaluate(tagger, {}, batches, baselines=())

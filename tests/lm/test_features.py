@@ -10,7 +10,7 @@ import torch
 from support import tiny_models
 from support.backends import assert_close
 from support.mixtures_of_experts import mixtral
-from support.tiny_models import VOCABULARY, D, token_ids
+from support.tiny_models import VOCABULARY, D, recorded, shaken, token_ids
 from torch import nn
 
 import mlpoly as mp
@@ -23,14 +23,6 @@ BLOCK = "model.layers.1.mlp"
 WORDS = [f"<w{i}>" for i in range(VOCABULARY)]
 KINDS = ("principal", "token", "term", "form", "neuron", "direction", "pca", "random")
 SQUARES = tuple(kind for kind in KINDS if kind not in ("form", "neuron"))
-
-
-def shaken(model: nn.Module) -> nn.Module:
-    """In double precision, with norms that do more than nothing."""
-    for name, parameter in model.named_parameters():
-        if "norm" in name or ".ln_" in name:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double()
 
 
 def model_and_polynomials(make: Any = tiny_models.llama, degree: int = 2) -> tuple[nn.Module, dict[str, Any]]:
@@ -51,15 +43,18 @@ def made(small: tuple[nn.Module, Any], kind: str, k: int = 4, **options: Any) ->
     return block_features(poly, model, BLOCK, kind, k, **options)
 
 
+def seen_at_block(model: nn.Module, batch: Any, outputs: bool = False) -> Any:
+    """What enters or leaves the block (b, t, d)."""
+    ids = batch["input_ids"] if isinstance(batch, dict) else batch
+    return recorded(model, [batch], {BLOCK: model.get_submodule(BLOCK)}, outputs)[BLOCK].unflatten(0, ids.shape)
+
+
 def inputs_of(model: nn.Module, batch: Any) -> Any:
-    """What enters the block (b, t, d), by a hook of our own; nothing of the library is used."""
-    seen = []
-    module = model.get_submodule(BLOCK)
-    handle = module.register_forward_pre_hook(lambda module, args: seen.append(args[0].detach().clone()))
-    with torch.no_grad():
-        model(**(batch if isinstance(batch, dict) else {"input_ids": batch}))
-    handle.remove()
-    return seen[0]
+    return seen_at_block(model, batch)
+
+
+def block_output(model: nn.Module, batch: Any) -> Any:
+    return seen_at_block(model, batch, outputs=True)
 
 
 # -- what features are -------------------------------------------------------------------------------------------------
@@ -270,16 +265,6 @@ def test_batches_do_not_matter(small):
 
 
 # -- steering ----------------------------------------------------------------------------------------------------------
-
-
-def block_output(model: nn.Module, ids: Any) -> Any:
-    """What leaves the block (b, t, o)."""
-    seen = []
-    handle = model.get_submodule(BLOCK).register_forward_hook(lambda m, args, y: seen.append(y.detach().clone()))
-    with torch.no_grad():
-        model(ids)
-    handle.remove()
-    return seen[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

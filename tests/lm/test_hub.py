@@ -16,7 +16,7 @@ import yaml
 from support.tiny_models import llama, token_ids
 
 from mlpoly.lm import Conversion, collect, convert, graft
-from mlpoly.lm.conversion.hub import model_card
+from mlpoly.lm.conversion.model_card import model_card
 
 REPO = "someone/tiny-cubic"
 
@@ -96,7 +96,7 @@ def test_the_code_of_the_card_runs(hub: Any, model: Any, conversion: Conversion,
 
 
 def test_a_repository_holds_one_conversion(hub: Any, conversion: Conversion) -> None:
-    with pytest.raises(FileNotFoundError, match=r"tiny-cubic holds no conversion; write one with .*push_to_hub"):
+    with pytest.raises(FileNotFoundError, match="no conversion in"):
         Conversion.load_from_hub(REPO)
     conversion.push_to_hub(REPO)
     first, *_ = conversion.polynomials

@@ -10,7 +10,8 @@ import torch
 import transformers
 from support import tiny_models
 from support.backends import assert_close
-from support.tiny_models import VOCABULARY, D, token_ids
+from support.strong_models import logits
+from support.tiny_models import VOCABULARY, D, recorded, shaken, token_ids
 from torch import nn
 
 import mlpoly as mp
@@ -23,15 +24,8 @@ from mlpoly.lm.text.tokens import token_text
 from mlpoly.polynomials import BoundedPolynomial
 
 PROMPT = [3, 9, 27, 17, 1, 4]
+IDS = torch.tensor([PROMPT])
 BLOCK = "model.layers.1.mlp"
-
-
-def shaken(model: nn.Module) -> nn.Module:
-    """In double precision, with norms that do more than nothing."""
-    for name, parameter in model.named_parameters():
-        if "norm" in name or ".ln_" in name:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double()
 
 
 def llama() -> nn.Module:
@@ -98,41 +92,22 @@ def test_parts_of_wrong_arguments(rng):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def seen(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, Any]:
-    """Input and output (t, d) of modules on the prompt, with hooks of our own."""
-    found: dict[str, Any] = {}
-
-    def keep(name: str) -> Any:
-        def hook(module: Any, args: Any, result: Any) -> None:
-            x, y = args[0] if args else None, result[0] if isinstance(result, tuple) else result
-            found[name] = (None if x is None else x.detach().clone()[0], y.detach().clone()[0])
-
-        return hook
-
-    handles = [module.register_forward_hook(keep(name)) for name, module in modules.items()]
-    with torch.no_grad():
-        found["logits"] = model(torch.tensor([PROMPT])).logits[0]
-    for handle in handles:
-        handle.remove()
-    return found
-
-
 def test_contributions_in_llama_are_those_computed_by_hand():
     model, target = llama(), 5
     found = attribute(model, polynomials(model), PROMPT, target)
     layers = model.model.layers
-    modules = {"norm": model.model.norm, "0": layers[0].mlp, "1": layers[1].mlp, "embed": model.model.embed_tokens}
-    ours = seen(model, modules | {"a0": layers[0].self_attn, "a1": layers[1].self_attn})
-    h, _ = ours["norm"]
+    modules = {"0": layers[0].mlp, "1": layers[1].mlp, "embed": model.model.embed_tokens}
+    ours = recorded(model, [IDS], modules | {"a0": layers[0].self_attn, "a1": layers[1].self_attn}, outputs=True)
+    h = recorded(model, [IDS], {"norm": model.model.norm})["norm"]
     # transformers computes the divisor in float32
     rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
     direction = model.lm_head.weight[target] * model.model.norm.weight * rate
     for i in range(2):
-        assert_close(found.actual[i], (ours[str(i)][1] * direction).sum(-1).detach(), 1e-6)
+        assert_close(found.actual[i], (ours[str(i)] * direction).sum(-1).detach(), 1e-6)
     # With attention and embedding the contributions are the whole logit.
-    others = sum((ours[name][1] * direction).sum(-1) for name in ("embed", "a0", "a1"))
-    assert_close(found.actual.sum(0) + others.detach().numpy(), ours["logits"][:, target], 1e-6)
-    assert_close(found.logits, ours["logits"][:, target], 1e-12)
+    others = sum((ours[name] * direction).sum(-1) for name in ("embed", "a0", "a1"))
+    assert_close(found.actual.sum(0) + others.detach().numpy(), logits(model, IDS)[0, :, target], 1e-6)
+    assert_close(found.logits, logits(model, IDS)[0, :, target], 1e-12)
 
 
 @pytest.mark.parametrize("make", [llama, gpt2, gemma2])
@@ -153,9 +128,9 @@ def test_degrees_add_up_to_the_polynomials_outputs(make):
 def test_a_centred_norm_and_a_bias():
     model = gpt2()
     found = attribute(model, polynomials(model, 1), PROMPT, 7)
-    ours = seen(model, {"ln": model.transformer.ln_f, "0": model.transformer.h[0].mlp})
-    h, _ = ours["ln"]
-    y, ln = ours["0"][1], model.transformer.ln_f
+    ln = model.transformer.ln_f
+    h = recorded(model, [IDS], {"ln": ln})["ln"]
+    y = recorded(model, [IDS], {"0": model.transformer.h[0].mlp}, outputs=True)["0"]
     rate = (h.var(-1, correction=0) + ln.eps).rsqrt()
     by_hand = rate * ((y - y.mean(-1, keepdim=True)) * ln.weight * model.lm_head.weight[7]).sum(-1)
     assert_close(found.actual[0], by_hand.detach(), 1e-9)
@@ -166,11 +141,11 @@ def test_a_norm_behind_the_block():
     model = gemma2()
     found = attribute(model, polynomials(model, 1), PROMPT, 7)
     behind = model.model.layers[0].post_feedforward_layernorm
-    ours = seen(model, {"after": behind, "norm": model.model.norm})
-    h, _ = ours["norm"]
+    h = recorded(model, [IDS], {"norm": model.model.norm})["norm"]
+    after = recorded(model, [IDS], {"after": behind}, outputs=True)["after"]
     rate = (h.float().pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt().double()
     direction = model.lm_head.weight[7] * (1 + model.model.norm.weight) * rate  # Gemma stores the weight less one
-    assert_close(found.actual[0], (ours["after"][1] * direction).sum(-1).detach(), 1e-6)
+    assert_close(found.actual[0], (after * direction).sum(-1).detach(), 1e-6)
     assert trace(model, PROMPT).after["model.layers.0.mlp"].module is behind
 
 
@@ -178,13 +153,13 @@ def test_targets_and_centred_logits():
     model = llama()
     polys = polynomials(model, 1)
     following = attribute(model, polys, PROMPT, tokenizer=[f"t{i}" for i in range(VOCABULARY)])
-    logits = seen(model, {})["logits"].numpy()
-    assert following.targets == (*PROMPT[1:], int(logits[-1].argmax()))
+    own = logits(model, IDS)[0].numpy()
+    assert following.targets == (*PROMPT[1:], int(own[-1].argmax()))
     assert following.tokens[:2] == ("t3", "t9") and following.target_tokens[0] == "t9"
     centred = attribute(model, polys, PROMPT, 7, centred=True)
     every = [attribute(model, polys, PROMPT, i) for i in range(VOCABULARY)]
     assert_close(centred.parts, every[7].parts - np.mean([e.parts for e in every], 0), 1e-9)
-    assert_close(centred.logits, logits[:, 7] - logits.mean(1), 1e-12)
+    assert_close(centred.logits, own[:, 7] - own.mean(1), 1e-12)
     row = centred.rows()[len(PROMPT) + 2]
     assert row["block"] == BLOCK and row["position"] == 2 and row["actual"] == centred.actual[1, 2]
     assert row["polynomial"] == pytest.approx(row["degree_0"] + row["degree_1"])

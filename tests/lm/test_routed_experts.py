@@ -16,7 +16,7 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.importers.experts import is_expert
-from mlpoly.lm import attribute, block_features, collect, convert, evaluate, graft, steer
+from mlpoly.lm import attribute, collect, convert, evaluate, graft
 
 
 def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -142,22 +142,6 @@ def test_a_graft_reaches_the_tokens_of_its_expert_alone() -> None:
             after = model(ids).logits
             with graft(model, {name: mp.find_blocks(mixtral(), name)[0].module}):
                 torch.testing.assert_close(model(ids).logits, before, atol=1e-5, rtol=1e-5)
-    changed = ((after - before).abs().amax(-1) > 1e-3).flatten()
-    assert torch.equal(changed, (chosen[0] == 2).any(1)) and 0 < changed.sum() < len(changed)
-
-
-def test_steering_reaches_the_tokens_of_its_expert_alone() -> None:
-    model, train, (ids,) = mixtral(), token_ids(40), token_ids(1)
-    name = "model.layers.1.mlp.experts.2"
-    made = convert(model, collect(model, train, name), 2, closed_form=False)
-    features = block_features(made.polynomials[name], model, name, k=2)
-    chosen: list[Any] = []
-    handle = model.model.layers[1].mlp.experts.register_forward_pre_hook(lambda _, args: chosen.append(args[1]))
-    with torch.no_grad():
-        before = model(ids).logits
-        handle.remove()
-        with steer(model, features[0], 3.0):
-            after = model(ids).logits
     changed = ((after - before).abs().amax(-1) > 1e-3).flatten()
     assert torch.equal(changed, (chosen[0] == 2).any(1)) and 0 < changed.sum() < len(changed)
 

@@ -9,24 +9,10 @@ import numpy as np
 import pytest
 import torch
 from support.backends import assert_close
-from torch import nn
+from support.tiny_models import Lookup
 
 import mlpoly as mp
 from mlpoly.lm import TokenClusters, collect, convert
-
-
-class Lookup(nn.Module):
-    """A model whose block sees rows of a table, so that they can be chosen."""
-
-    def __init__(self, table: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding = nn.Embedding.from_pretrained(table)
-        width = table.shape[1]
-        self.mlp = nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width))
-
-    def forward(self, ids: Any) -> Any:
-        return self.mlp(self.embedding(ids))
 
 
 def crowds(count: int = 4, size: int = 50, d: int = 6, far: float = 8.0) -> Any:

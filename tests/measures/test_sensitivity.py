@@ -12,10 +12,9 @@ from support.networks import chain, network
 from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
+from mlpoly.measures import sensitivity
 from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
-from mlpoly.polynomials import RidgePolynomial
-from mlpoly.units import Series, Units
 
 G = gaussian(3, 3, ridge=0.1)
 SUBSETS = [s for k in (1, 2) for s in itertools.combinations(range(3), k)]
@@ -30,10 +29,6 @@ def effects_by_hand(worth, count):
         for place, i in enumerate(order):
             total[i] += (worth(order[: place + 1]) - worth(order[:place])) / len(orders)
     return np.stack(total)
-
-
-def sensitivity(*args, **options):
-    return mp.sensitivity(*args, **options)
 
 
 # -- one Gaussian ------------------------------------------------------------------------------------------------------
@@ -192,27 +187,6 @@ def test_polynomials_against_quadrature(kind, degree):
             assert_close(found.first[i] * found.variance, variance, 1e-11)
         assert_close(found.variance, p.moments(G)[1], 1e-12)
         assert_close(found.shapley.sum(0), np.ones(2), 1e-12)
-
-
-@pytest.mark.parametrize("degree", [2, 3])
-def test_forms_of_polynomials_agree(degree):
-    """A dense and a chaos polynomial, fitted to a mixture, and the sum of powers of linear forms with their values."""
-    p, g = mp.fit(network("MLP", "gelu", 3, 5, 2), mixture(3), degree), gaussian(7, 3, ridge=0.1)
-    assert type(p).__name__ == {2: "DensePolynomial", 3: "ChaosPolynomial"}[degree]
-    # Every polynomial in 3 inputs is a sum of k-th powers of 3, 6 and 10 forms.
-    powers = np.repeat([1, 2, 3], [3, 6, 10])[: {2: 9, 3: 19}[degree]]
-    directions = np.random.default_rng(0).standard_normal((len(powers), 3))
-    flat = np.zeros(len(powers))
-    units = Units.under(Units(directions, flat, flat), g)
-    t = (g.sample(200, seed=1) - g.mean) @ directions.T * units.inverse_scales
-    he = np.where(powers == 1, t, np.where(powers == 2, (t**2 - 1) / np.sqrt(2), (t**3 - 3 * t) / np.sqrt(6)))
-    basis = np.concatenate([np.ones((200, 1)), he], axis=1)
-    solved = np.linalg.lstsq(basis, p(g.sample(200, seed=1)), rcond=None)[0]
-    series = Series((np.arange(degree + 1)[:, None] == powers).astype(float))
-    ridge = RidgePolynomial(units, series, readout=solved[1:].T, bias=solved[0])
-    assert_close(ridge(g.sample(9)), p(g.sample(9)), 1e-10)
-    for name in ("first", "total", "shapley", "variance"):
-        assert_close(getattr(sensitivity(p, g), name), getattr(sensitivity(ridge, g), name), 1e-9)
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------

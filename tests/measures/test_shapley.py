@@ -12,6 +12,7 @@ from support.networks import chain, network
 from support.quadrature import normal_mean
 
 import mlpoly as mp
+from mlpoly.measures import shapley
 from mlpoly.measures.games import input_groups
 from mlpoly.measures.shapley import prediction_worth
 
@@ -19,10 +20,6 @@ G = gaussian(3, 4, ridge=0.1)
 MIX = mixture(4, c=2)
 X0 = np.array([0.7, -1.2, 0.4, 1.9])
 INPUTS = pytest.mark.parametrize("inputs", [G, MIX], ids=["gaussian", "mixture"])
-
-
-def shapley(*args, **options):
-    return mp.shapley(*args, **options)
 
 
 def worth_by_hand(net, inputs, x0, known):

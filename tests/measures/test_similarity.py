@@ -50,8 +50,13 @@ def two(pair, h=7):
     return f, g.with_parts(replace(g.forms, directions=mixed), g.readout, g.bias)
 
 
-def check_samples(f, g, inputs, count, errors):
-    """E[f g], E[f^2], E[(f - g)^2] for each output within so many standard errors of their averages over samples."""
+# Of 192 numbers in all quick cases together the largest is near 3 standard errors.
+@pytest.mark.parametrize(("count", "errors"), [(10**5, 3.5), pytest.param(10**7, 3.0, marks=pytest.mark.slow)])
+@INPUTS
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
+def test_against_samples(pair, inputs, count, errors):
+    """E[f g], E[f^2], E[(f - g)^2] for each output within so many standard errors of their averages."""
+    f, g = two(pair)
     found = mp.similarity(f, g, inputs).per_output
     sums, squares = np.zeros((4, 3)), np.zeros((4, 3))
     for seed in range(count // 10**5):
@@ -66,37 +71,19 @@ def check_samples(f, g, inputs, count, errors):
 
 
 @INPUTS
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
-def test_against_samples(pair, inputs):
-    check_samples(*two(pair), inputs, 10**5, 3.5)  # 192 numbers in all cases together: the largest is near 3
-
-
-@pytest.mark.slow
-@INPUTS
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
-def test_against_ten_million_samples(pair, inputs):
-    check_samples(*two(pair), inputs, 10**7, 3.0)
-
-
-@INPUTS
 @pytest.mark.parametrize("pair", PAIRS[:6], ids=lambda p: "-".join(f"{kind}.{name}" for kind, name in p))
 def test_sums_agree(pair, inputs):
-    """Outputs and degrees add up to the whole, and so do distance and inner products; both directions agree."""
+    """Outputs and degrees add up to the whole, and both directions agree."""
     f, g = two(pair)
-    found = mp.similarity(f, g, inputs, degree=3)
+    found, back = mp.similarity(f, g, inputs, degree=3), mp.similarity(g, f, inputs, degree=6)
     assert found.per_output.inner.shape == (3,) and found.by_degree.inner.shape == (5,)
     for part in (found.per_output, found.by_degree):
         for name in ("inner", "first", "second", "distance"):
             assert_close(getattr(part, name).sum(), np.asarray(getattr(found, name)), 1e-12)
-    assert found.distance == pytest.approx(float(found.first + found.second - 2 * found.inner), rel=1e-13)
     assert found.cosine == pytest.approx(float(found.inner / np.sqrt(found.first * found.second)), rel=1e-14)
-    back = mp.similarity(g, f, inputs, degree=3)
-    assert_close(back.by_degree.inner, found.by_degree.inner, 1e-11)
-    assert_close(back.by_degree.first, found.by_degree.second, 1e-12)
-    assert np.all(np.abs(found.by_degree.cosine) <= 1 + 1e-12)
-    longer = mp.similarity(f, g, inputs, degree=6)
-    assert_close(longer.by_degree.inner[:4], found.by_degree.inner[:4], 1e-12)
-    assert_close(longer.inner, found.inner, 1e-12)
+    assert_close(back.by_degree.inner[:4], found.by_degree.inner[:4], 1e-11)
+    assert_close(back.by_degree.first[:4], found.by_degree.second[:4], 1e-12)
+    assert_close(back.inner, found.inner, 1e-12)
 
 
 @INPUTS
@@ -320,26 +307,6 @@ def test_gradients_in_jax(pair, backend):
         assert abs(float(np.sum(grad * step)) - (ends[1] - ends[0]) / 2) <= 1e-6 * size
     with pytest.raises(TypeError, match=r"outside jax\.jit"):
         jax.jit(lambda a: mp.similarity(a, other, inputs).inner)(one)
-
-
-def test_distilling_without_data():
-    """The distance as a loss: a student with the teacher's weights, disturbed, comes back to it."""
-    teacher = map_arrays(network("MLP", "gelu", 2, 2, 1), torch.tensor)
-    weights = [(a + 0.2 * torch.randn(a.shape, generator=torch.manual_seed(0), dtype=a.dtype)).requires_grad_()
-               for a in (teacher.W1, teacher.b1, teacher.W2, teacher.b2)]  # fmt: skip
-    inputs = mp.Gaussian.standard(2, torch.zeros(1, dtype=torch.float64))
-    optimizer = torch.optim.LBFGS(weights, max_iter=15, line_search_fn="strong_wolfe")
-    losses = []
-
-    def closure():
-        optimizer.zero_grad()
-        loss = mp.similarity(teacher, mp.MLP(*weights, "gelu"), inputs).distance
-        loss.backward()
-        losses.append(float(loss.detach()))
-        return loss
-
-    optimizer.step(closure)
-    assert losses[-1] <= 1e-3 * losses[0]
 
 
 # -- what is printed, and mistakes -------------------------------------------------------------------------------------

@@ -2,22 +2,20 @@
 
 import numpy as np
 import pytest
-import torch
-from support.backends import TORCH32, TORCH64, assert_close, backends, in_library, to_numpy
+from support.backends import assert_close
 from support.inputs import gaussian
 from support.networks import network
 from support.quadrature import pair_mean
 
 import mlpoly as mp
 from mlpoly import activations
-from mlpoly.activations import project
 from mlpoly.moments import Expansion, inner
 from mlpoly.moments.kernels import piecewise_linear
 from mlpoly.moments.kernels.conditional import smoothed, unit_moments
 from mlpoly.moments.kernels.piecewise_linear import beyond_linear, breaks_of, cancellation
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import replace
-from mlpoly.units import Units, inner_products
+from mlpoly.units import Units
 
 G = gaussian(3, 3, ridge=0.1)
 ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "leaky_relu", "step", "sin", "cos")
@@ -147,7 +145,7 @@ def test_smoothed_is_the_projection(name):
     """By rules of increasing order, at any noise, as by the quadrature that serves single units."""
     act = activations.get(name)
     mean, std = (a.ravel() for a in np.meshgrid(np.linspace(-20, 20, 41), [0, 1e-4, 0.03, 0.5, 2.0, 9.0, 40.0]))
-    expected = project(act, mean, std, 2)
+    expected = act.project(mean, std, 2)
     size = np.sqrt((expected**2).sum(0)) + 1e-300
     for degree in (0, 1, 2):
         found = np.stack(smoothed(act, mean, std, degree))
@@ -197,26 +195,3 @@ def test_few_nodes_suffice_away_from_collinear_units(monkeypatch, name):
         whole = beyond_linear(breaks, breaks, part, part, both)
         assert np.all(np.abs(half - whole) <= 1e-13 * np.outer(spread, spread))
         np.testing.assert_array_equal(half, half.T)
-
-
-@pytest.mark.parametrize("names", [("relu", "relu"), ("relu", "gelu"), ("sin", "cos")])
-def test_chunks_change_nothing(monkeypatch, names):
-    f, g = (network("MLP", name, 4, 9, 2, seed=i) for i, name in enumerate(names))
-    whole = covariance_of(f, g, gaussian(), gaussian().covariance, 2)
-    monkeypatch.setattr(inner_products, "_SMALL", 4)
-    monkeypatch.setattr(inner_products, "_LARGE", 4)
-    parts = covariance_of(f, g, gaussian(), gaussian().covariance, 2)
-    assert_close(parts.head, whole.head, 1e-13)
-    assert_close(parts.tail, whole.tail, 1e-12)
-
-
-@backends(TORCH64, TORCH32)
-def test_torch_agrees_with_numpy(backend):
-    f, g = network("MLP", "relu"), network("GLU", "silu", seed=1)
-    expected = covariance_of(f, g, gaussian(), gaussian().covariance, 2)
-    there = [in_library(a, backend) for a in (f, g, gaussian())]
-    cov = torch.as_tensor(to_numpy(there[2].covariance))
-    found = covariance_of(*there, cov, 2)
-    assert found.tail.dtype == torch.float64  # results are made smaller where they leave the library
-    assert_close(found.head, expected.head, 20 * backend.tolerance)
-    assert_close(found.tail, expected.tail, 20 * backend.tolerance)

@@ -14,8 +14,8 @@ from mlpoly.measures import second_moment
 from mlpoly.moments import Expansion, expansion
 from mlpoly.moments.inner import remainder_of
 from mlpoly.moments.kernels import hermite_sums, piecewise_linear
+from mlpoly.moments.kernels.conditional import Pairs, unit_moments
 from mlpoly.moments.kernels.conditional import pair_moments as pairs_of_families
-from mlpoly.moments.kernels.conditional import unit_moments
 from mlpoly.moments.kernels.piecewise_linear import breaks_of, cancellation, is_affine
 from mlpoly.records import replace
 from mlpoly.units import Angles, Gate, Units, inner_products
@@ -28,7 +28,7 @@ def pair_moments(act, units, i, j, inner, centres=None, limits=None):
     """Of pairs within one family of units."""
     centres = units.means * 0 if centres is None else centres
     family = SimpleNamespace(activation=act, units=units, centres=centres)
-    return pairs_of_families(family, family, i, j, inner, limits)
+    return pairs_of_families(Pairs(family, family, i, j, inner, limits))
 
 
 def plain_units(means, stds):

@@ -25,29 +25,18 @@ def affine(o: int, d: int, seed: int, bias: bool = True) -> mp.Affine:
     return mp.Affine(rng.standard_normal((o, d)), rng.standard_normal(o) if bias else None)
 
 
-def by_hand(net: mp.Chain, x: np.ndarray) -> np.ndarray:
-    for layer in net.layers[:-1]:
-        x = np.maximum(x @ layer.W1.T + layer.b1, 0)
-    return x @ net.layers[-1].W.T
-
-
 @backends(NUMPY64, TORCH32)
 def test_a_chain_is_one_layer_after_the_other(backend: Backend) -> None:
-    net = in_library(chain(), backend)
+    net, x = in_library(chain(), backend), X
+    for layer in chain().layers[:-1]:
+        x = np.maximum(x @ layer.W1.T + layer.b1, 0)
     assert_same_kind(net(make(X, backend)), net.prototype)
-    assert_close(net(make(X, backend)), by_hand(chain(), X), backend.tolerance)
+    assert_close(net(make(X, backend)), x @ chain().layers[-1].W.T, backend.tolerance)
     assert (net.dim_in, net.dim_out, repr(net)) == (4, 3, "Chain(4 -> 6 -> 5 -> 3)")
-
-
-def test_nested_chains_are_taken_apart() -> None:
-    layers = chain().layers
-    nested = mp.Chain([mp.Chain(layers[:1]), mp.Chain([mp.Chain(layers[1:])])])
-    assert nested.layers == layers
-
-
-def test_a_residual_connection_adds_its_inputs() -> None:
-    net = network("GLU", d=D, o=D)
-    assert_close(mp.Residual(net)(X), X + net(X), 1e-15)
+    nested = mp.Chain([mp.Chain(net.layers[:1]), mp.Chain([mp.Chain(net.layers[1:])])])
+    assert nested.layers == net.layers
+    square = network("GLU", d=D, o=D)
+    assert_close(mp.Residual(square)(X), X + square(X), 1e-15)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.backends import NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, make
+from support.backends import assert_close
 from support.inputs import mixture, points
 from support.networks import network
 
@@ -27,9 +27,7 @@ make_net = partial(network, d=D, seed=1, scale=2.0, up=2.0)
 X, MIX = points(D, 7), mixture(D, 2, seed=2)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values, coefficients, derivatives
-# ---------------------------------------------------------------------------------------------------------------------
+# -- values, coefficients, derivatives ---------------------------------------------------------------------------------
 
 
 @degrees
@@ -70,9 +68,7 @@ def test_other_forms_become_dense(kind, degree):
         to_dense(mp.fit(n, mp.Gaussian.standard(D), 3), center)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Truncation and arithmetic
-# ---------------------------------------------------------------------------------------------------------------------
+# -- truncation and arithmetic -----------------------------------------------------------------------------------------
 
 
 def test_truncation_is_around_the_centre():
@@ -89,80 +85,7 @@ def test_truncation_is_around_the_centre():
         p.truncate(-1)
 
 
-def test_arithmetic_with_other_forms():
-    """A sum with a ridge or chaos polynomial of degree up to 2, from either side, is dense."""
-    p, x, n = mp.fit(make_net(), MIX, 2), X, make_net(seed=9)
-    for other in (mp.fit(n, mp.Gaussian.standard(D), 2), fit_mixture_direct(n, MIX, 2), mp.fit(n, MIX, 1)):
-        assert_close((p + other)(x), p(x) + other(x), 1e-12)
-        assert_close((p - other)(x), p(x) - other(x), 1e-12)
-        assert_close((other + p)(x), p(x) + other(x), 1e-12)
-        assert_close((other - p)(x), other(x) - p(x), 1e-12)
-        assert type(p - other) is mp.polynomials.DensePolynomial
-    assert (p - p).source.method == ""
+# -- features ----------------------------------------------------------------------------------------------------------
 
 
-def test_inputs_that_differ_are_named():
-    with pytest.raises(ValueError, match=r"4 -> 3 and 5 -> 3.*same inputs and outputs"):
-        dense() - dense(d=5)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Features
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("metric", ["input", "whitened"])
-def test_eigenfeatures_are_those_of_the_matrix(metric):
-    p = mp.fit(make_net(), MIX, 2)
-    form = p.quadratic[1]
-    if metric == "whitened":
-        values, vectors = np.linalg.eigh(MIX.covariance)
-        root = (vectors * np.sqrt(values)) @ vectors.T
-        form = root @ form @ root
-    values, vectors = np.linalg.eigh(form)
-    order = np.argsort(-np.abs(values))
-    found = mp.eigenfeatures(p, output=1, k=D, metric=metric)
-    assert_close(found.values, values[order], 1e-12)
-    assert_close(np.abs(np.sum(found.vectors * vectors[:, order].T, axis=1)), np.ones(D), 1e-10)
-    both = mp.eigenfeatures(p, output=np.array([1.0, 0.0, -1.0]), k=2)
-    gap = np.linalg.eigvalsh(p.quadratic[0] - p.quadratic[2])
-    assert_close(both.values, gap[np.argsort(-np.abs(gap))[:2]], 1e-12)
-
-
-def test_singular_directions_are_those_of_the_matrix():
-    p = mp.fit(make_net(), MIX, 1)
-    found = mp.singular_directions(p)
-    assert_close(found.values, np.linalg.svd(p.linear, compute_uv=False), 1e-13)
-    assert_close(found.outputs.T @ np.diag(found.values) @ found.vectors, p.linear, 1e-13)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Array libraries
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@degrees
-def test_every_library_gives_the_same_numbers(degree, backend):
-    p, twin = dense(degree, build=lambda a: make(a, backend)), dense(degree)
-    x = make(X, backend)
-    for got, want in [
-        (p(x), twin(X)),
-        (p.gradient(x), twin.gradient(X)),
-        (p.hessian(x[0]), twin.hessian(X[0])),
-        (p.coefficients().constant, twin.coefficients().constant),
-        (p.coefficients().linear, twin.coefficients().linear),
-        ((2.0 * p - p.truncate(1))(x), (2.0 * twin - twin.truncate(1))(X)),
-    ]:
-        assert_same_kind(got, x)
-        assert_close(got, want, backend.tolerance)
-
-
-@pytest.mark.parametrize("narrow", [NUMPY32, TORCH32], ids=lambda b: b.name)
-def test_points_of_higher_precision_are_taken(narrow):
-    wide = TORCH64 if narrow is TORCH32 else None
-    p = dense(build=lambda a: make(a, narrow))
-    x = X if wide is None else make(X, wide)
-    for got in (p(x), p.gradient(x)):
-        assert "float64" in str(got.dtype)
-    assert_close(p(x), dense()(X), 1e-5)
-    assert_close(p.gradient(x), dense().gradient(X), 1e-5)
+# -- array libraries ---------------------------------------------------------------------------------------------------

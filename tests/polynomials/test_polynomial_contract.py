@@ -144,6 +144,13 @@ class PolynomialContract:
         assert_close(p(xp.reshape(x, (2, 3, D))), xp.reshape(value, (2, 3, p.dim_out)), 30 * backend.tolerance)
         assert p(x[:0, :]).shape == (0, p.dim_out)
 
+    @pytest.mark.parametrize(("narrow", "wide"), [(NUMPY32, NUMPY64), (TORCH32, TORCH64)], ids=["numpy", "torch"])
+    def test_points_of_higher_precision_are_taken(self, narrow, wide):
+        p, q, x = placed(made(type(self)), narrow), made(type(self)), make(X, wide)
+        for found, want in ((p(x), q(X)), (p.gradient(x), q.gradient(X)), (p.hessian(x), q.hessian(X))):
+            assert found.dtype == x.dtype
+            assert_close(found, want, 1e-4)
+
     def test_values_leave_points_and_polynomial_alone(self):
         p, x = made(type(self)), X
         before = {name: np.array(a) for name, a in arrays_of(p).items()}
@@ -201,20 +208,15 @@ class PolynomialContract:
         size = max(1.0, np.abs(want).max())
         assert np.abs(to_numpy(found) - want).max() <= 1e-7 * size
         assert_close(found, np.swapaxes(to_numpy(found), -1, -2), 1e-12)
-        assert_close(
-            p.hessian(make(x.reshape(2, 3, D), backend)), to_numpy(found).reshape(2, 3, *found.shape[1:]), 1e-14
-        )
+        several = p.hessian(make(x.reshape(2, 3, D), backend))
+        assert_close(several, to_numpy(found).reshape(2, 3, *found.shape[1:]), 1e-14)
 
     def test_derivatives_are_those_of_autograd(self):
         p, x = placed(made(type(self)), TORCH64), torch.tensor(X)
         slopes = torch.stack([torch.autograd.functional.jacobian(p, v) for v in x])
         assert_close(p.gradient(x), slopes, 1e-13)
-        bends = torch.stack(
-            [
-                torch.stack([torch.autograd.functional.hessian(lambda v, i=i: p(v)[i], y) for i in range(p.dim_out)])
-                for y in x
-            ]
-        )
+        hessian = torch.autograd.functional.hessian
+        bends = torch.stack([torch.stack([hessian(lambda v, i=i: p(v)[i], y) for i in range(p.dim_out)]) for y in x])
         assert np.abs(to_numpy(p.hessian(x)) - to_numpy(bends)).max() <= 1e-13 * max(1.0, float(bends.abs().max()))
 
     def test_truncation(self):
@@ -239,27 +241,19 @@ class PolynomialContract:
         p, x, rng = placed(made(type(self)), backend), make(X, backend), np.random.default_rng(5)
         value, number = p(x), make(2.5, backend)
         vector, matrix = (make(rng.standard_normal(s), backend) for s in (p.dim_out, (4, p.dim_out)))
+        same = [  # functions of polynomials that are those of their values
+            *(lambda a, c=c: c * a for c in (2, number)),
+            *(lambda a, c=c: a * c for c in (-0.5, np.float64(3.0), number)),
+            *(lambda a, c=c: a / c for c in (4, number)),
+            *(lambda a, c=c: c + a for c in (1, number, vector)),
+            *(lambda a, c=c: a + c for c in (1, number, vector)),
+            *(lambda a, c=c: c - a for c in (1.5, number, vector)),
+            *(lambda a, c=c: a - c for c in (1, vector)),
+            lambda a: -a,
+            lambda a: (a + 1) / 2 - 3,
+        ]
         for got, want in (
-            (2 * p, 2 * value),
-            (p * -0.5, -0.5 * value),
-            (np.float64(3.0) * p, 3 * value),
-            (number * p, number * value),
-            (p * number, number * value),
-            (p / 4, value / 4),
-            (p / number, value / number),
-            (-p, -value),
-            (+1 + p, value + 1),
-            (p + number, value + number),
-            (number + p, value + number),
-            (p - 1, value - 1),
-            (1.5 - p, 1.5 - value),
-            (number - p, number - value),
-            ((p + 1) / 2 - 3, (value + 1) / 2 - 3),
-            (p + vector, value + vector),
-            (vector + p, value + vector),
-            (p - vector, value - vector),
-            (vector - p, vector - value),
-            (matrix @ p, value @ matrix.T),
+            *((change(p), change(value)) for change in same),
             (matrix @ (2 * p + vector), (2 * value + vector) @ matrix.T),
             (vector @ p, (value @ vector)[:, None]),
             (p.output(vector), (value @ vector)[:, None]),
@@ -546,11 +540,7 @@ class PolynomialContract:
             (lambda: np.ones((2, o + 1)) @ p, ValueError, r"matrix has shape .*columns as the polynomial has outputs"),
             (lambda: np.ones((2, 2, o)) @ p, ValueError, r"matrix has shape"),
             (lambda: p + p.output(0), ValueError, f"{D} -> {o} and {D} -> 1.*same inputs and outputs"),
-            (
-                lambda: p.output(o),
-                ValueError,
-                rf"^output is {o}, but there are {o} outputs, numbered from 0 to",
-            ),
+            (lambda: p.output(o), ValueError, rf"^output is {o}, but there are {o} outputs, numbered from 0 to"),
             (lambda: p.output(1.5), TypeError, "^output must be an integer"),
             (lambda: p(torch.zeros(D)), TypeError, "x is torch.*convert"),
             (lambda: p(np.zeros((2, D + 1))), ValueError, rf"^x .*\(2, {D + 1}\).*\(\.\.\., {D}\)"),
@@ -560,11 +550,7 @@ class PolynomialContract:
             (lambda: p.truncate(1.5), TypeError, "^degree must be an integer"),
             (lambda: p.to("torch"), TypeError, "^like must be an array"),
             (lambda: p.coefficients(max_bytes=1).constant, mp.TooLargeError, "degree 0.*max_bytes"),
-            (
-                lambda: p.coefficients(max_bytes=8).tensor(self.degree),
-                mp.TooLargeError,
-                rf"degree {self.degree}.*max_bytes",
-            ),
+            (lambda: p.coefficients(max_bytes=8).tensor(self.degree), mp.TooLargeError, f"{self.degree}.*max_bytes"),
         ]
 
     def test_mistakes_are_explained(self):

@@ -72,7 +72,7 @@ def test_a_file_holds_the_polynomial(kind, tmp_path):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "poly").read_bytes()
     assert {f.name for f in tmp_path.iterdir()} == {"poly", "again"}  # no scratch file is left
     header = header_of(tmp_path / "poly")
-    assert (header["format"], header["layout"], header["version"]) == ("mlpoly", 4, mp.__version__)
+    assert (header["format"], header["layout"], header["version"]) == ("mlpoly", 5, mp.__version__)
 
 
 @backends(NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
@@ -222,13 +222,6 @@ def test_a_damaged_file_is_refused_or_holds_a_polynomial(kind, damage, tmp_path)
     assert damage is not truncated or not read
 
 
-def with_one(a, value):
-    """A copy with another first entry."""
-    a = np.array(a)
-    a.reshape(-1)[0] = value
-    return a
-
-
 # What is wrong -> polynomial, tensors in place of others, and what the error says.
 CRAFTED = {
     "no series": ("ridge", {"series.plain": None}, "tensor 'series.plain' is missing"),
@@ -236,18 +229,11 @@ CRAFTED = {
     "linear too wide": ("dense", {"linear": np.zeros((OUT, D + 1))}, r"linear has shape .*expected .*outputs, inputs"),
     "not symmetric": ("dense", {"quadratic": np.triu(np.ones((OUT, D, D)))}, "quadratic has forms that are not sym"),
     "an exponent of a billion": ("chaos", {"exponents": np.full((35, D), 10**9)}, "exponents must .*up to 1000000000"),
-    "negative exponents": ("chaos", {"exponents": np.full((35, D), -1)}, "exponents must be"),
-    "no terms": ("chaos", {"exponents": np.zeros((0, D), dtype=int), "values": np.zeros((OUT, 0))}, "exponents must"),
-    "fractional exponents": ("chaos", {"exponents": np.zeros((35, D))}, "exponents must be integers"),
     "NaN": ("ridge", {"series.plain": np.full((4, 6), np.nan)}, "series.plain holds 24 NaN or infinite"),
-    "NaN inputs": ("dense", {"inputs.means": np.full((2, D), np.nan)}, "means holds 8 NaN"),
     "weights of other sum": ("dense", {"inputs.weights": np.array([0.5, 1.5])}, "weights sum to 2"),
-    "no covariance": ("dense", {"inputs.covs": -np.stack([np.eye(D)] * 2)}, "not positive semidefinite"),
     "negative scales": ("ridge", {"units.scales": np.full(6, -1.0)}, "units.scales has negative"),
-    "bound is NaN": ("bounded", {"bounds": np.full(6, np.nan)}, "bounds has entries that are not positive"),
     "bound is zero": ("bounded", {"bounds": np.zeros(6)}, "bounds has entries that are not positive"),
     "a guard of another size": ("composed", {"guarded.1.plain": np.zeros((3, 7))}, r"guarded\[1\] must be"),
-    "a stage in single precision": ("composed", {"float32": "stages.1"}, r"stages\[1\] is float32"),
 }  # fmt: skip
 
 
@@ -257,11 +243,7 @@ def test_crafted_files_are_refused_and_the_error_names_what_is_wrong(label, tmp_
     path = tmp_path / "poly"
     FITS[kind]().save(path)
     mp.load(path)  # as it was, it is fine
-    arrays = load_file(path)
-    if single := tensors.get("float32"):
-        arrays |= {name: a.astype(np.float32) for name, a in arrays.items() if name.startswith(single)}
-    else:
-        arrays |= tensors
+    arrays = load_file(path) | tensors
     rewritten(path, header_of(path), {name: a for name, a in arrays.items() if a is not None})
     with pytest.raises(mp.FileFormatError, match=message) as caught:
         mp.load(path)
@@ -285,12 +267,19 @@ def test_only_polynomials_are_read(tree, message, tmp_path):
         mp.load(tmp_path / "poly")
 
 
+def test_other_layouts_are_refused(tmp_path):
+    FITS["ridge"]().save(tmp_path / "poly")
+    rewritten(tmp_path / "poly", header_of(tmp_path / "poly") | {"layout": 3}, load_file(tmp_path / "poly"))
+    with pytest.raises(mp.FileFormatError, match=r"layout 3, .*fit and save again"):
+        mp.load(tmp_path / "poly")
+
+
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, '{"degree": ' + "1" * 5000 + "}", None], ids=["nested", "digits", "stages"]
 )
 def test_headers_that_cannot_be_read_are_refused(content, tmp_path):
     if content is None:  # as deep as JSON allows
-        content = '{"format": "mlpoly", "layout": 4, "polynomial": ' + "[" * 900 + "]" * 900 + "}"
+        content = '{"format": "mlpoly", "layout": 5, "polynomial": ' + "[" * 900 + "]" * 900 + "}"
     save_file({"a": np.zeros(1)}, tmp_path / "poly", metadata={"mlpoly": content})
     with pytest.raises(mp.FileFormatError, match="poly"):
         mp.load(tmp_path / "poly")

@@ -24,14 +24,7 @@ from support.backends import (
     to_numpy,
 )
 
-from mlpoly.scores import (
-    FVU,
-    ErrorSums,
-    accuracy_of_outputs,
-    agreement_of_outputs,
-    fvu_of_outputs,
-    kl_of_outputs,
-)
+from mlpoly.scores import FVU, ErrorSums, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.scores.classifiers import cross_entropies, divergences
 
 OUT = 3
@@ -172,21 +165,24 @@ def test_standard_errors_are_optional():
         ErrorSums().merge(lean)
 
 
+def measures(f, p, labels, weights=None):
+    return (
+        fvu_of_outputs(f, p, weights),
+        ErrorSums().update(f, p, weights).fvu(),
+        kl_of_outputs(f, p, weights),
+        agreement_of_outputs(f, p, weights),
+        accuracy_of_outputs(p, labels, weights),
+    )
+
+
 @backends(NUMPY64, TORCH64, JAX64)
 def test_whole_weights_are_repeated_rows(backend):
     f, p, _ = outputs()
     counts = np.random.default_rng(1).integers(0, 4, len(f))
     labels = np.random.default_rng(2).integers(0, OUT, len(f))
     wide = [make(np.repeat(a, counts, axis=0), backend) for a in (f, p)]
-    f, p = make(f, backend), make(p, backend)
-    weights = make(counts, backend)
-    for found, again in (
-        (fvu_of_outputs(f, p, weights), fvu_of_outputs(*wide)),
-        (ErrorSums().update(f, p, weights).fvu(), fvu_of_outputs(*wide)),
-        (kl_of_outputs(f, p, weights), kl_of_outputs(*wide)),
-        (agreement_of_outputs(f, p, weights), agreement_of_outputs(*wide)),
-        (accuracy_of_outputs(p, labels, weights), accuracy_of_outputs(wide[1], np.repeat(labels, counts))),
-    ):
+    weighted = measures(make(f, backend), make(p, backend), labels, make(counts, backend))
+    for found, again in zip(weighted, measures(*wide, np.repeat(labels, counts)), strict=True):
         assert float(found) == pytest.approx(float(again), rel=1e-13)
         if isinstance(found, FVU):
             np.testing.assert_allclose(to_numpy(found.per_output), to_numpy(again.per_output), rtol=1e-13)
@@ -199,14 +195,7 @@ def test_whole_weights_are_repeated_rows(backend):
 def test_equal_weights_are_none(factor):
     f, p, _ = outputs()
     labels = np.arange(len(f)) % OUT
-    same = np.full(len(f), factor)
-    for found, plain in (
-        (fvu_of_outputs(f, p, same), fvu_of_outputs(f, p)),
-        (ErrorSums().update(f, p, same).fvu(), fvu_of_outputs(f, p)),
-        (kl_of_outputs(f, p, same), kl_of_outputs(f, p)),
-        (agreement_of_outputs(f, p, same), agreement_of_outputs(f, p)),
-        (accuracy_of_outputs(f, labels, same), accuracy_of_outputs(f, labels)),
-    ):
+    for found, plain in zip(measures(f, p, labels, np.full(len(f), factor)), measures(f, p, labels), strict=True):
         assert float(found) == pytest.approx(float(plain), rel=1e-13)
         assert float(found.standard_error) == pytest.approx(float(plain.standard_error), rel=1e-12)
 

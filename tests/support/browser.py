@@ -59,6 +59,12 @@ class Browser:
         addresses = [s["request"]["url"] if "request" in s else s["url"] for s in sent]
         return [a for a in addresses if not a.startswith(("data:", "blob:"))]
 
+    def assert_calm(self) -> None:
+        """Since the last call: no complaint in the console, no request but for files, and no name that was run."""
+        assert [entry for entry in self.log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+        assert all(address.startswith("file:") for address in self.requests())
+        assert self.run("return window.hacked") is None
+
     def resize(self, width: int, height: int) -> None:
         """The size of the page; smaller than any window may be, if need be."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from mlpoly.activations import get, project
+from mlpoly.activations import get
 from mlpoly.special import times_line
 
 
@@ -63,7 +63,7 @@ def master_theorem(mean_x, var_x, mean_y, cov_xy, cov_yy):
 def raw_moments(activation, mean, std, degree):
     """E[x^k act(x)] (degree + 1, ...) for x ~ N(mean, std^2): multiplications by x of the Hermite series."""
     mean, std = np.broadcast_arrays(np.asarray(mean, dtype=float), np.asarray(std, dtype=float))
-    series = project(get(activation), mean, std, degree)
+    series = get(activation).project(mean, std, degree)
     moments = [series[0, ...]]
     for _ in range(degree):
         series = times_line(series, mean, std)

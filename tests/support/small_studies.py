@@ -8,12 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from mlpoly.datasets import Images
-from mlpoly.files import read_tensors, write_tensors
 from mlpoly.studies.paper.options import TrainConfig
 
 CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmup=8, seed=3)
-
-
 LONG = replace(CONFIG, steps=1500)
 
 
@@ -38,25 +35,6 @@ def changed(images, name):
     values.reshape(-1)[0] = values.reshape(-1)[1]
     assert not np.array_equal(values, getattr(images, name))
     return images._replace(**{name: values})
-
-
-ABSENT = object()
-
-
-def altered(path, change, **arrays):
-    """The file with other entries in its header (dots lead into it), and other tensors."""
-    header, found = read_tensors(path)
-    for name, value in change.items():
-        *outer, last = name.split(".")
-        place = header
-        for part in outer:
-            place = place[part]
-        if value is ABSENT:
-            del place[last]
-        else:
-            place[last] = value
-    found = {name: a for name, a in (found | arrays).items() if a is not ABSENT}
-    write_tensors(path, found, header)
 
 
 def save(images, path: Path) -> Path:

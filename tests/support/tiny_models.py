@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from torch import nn
+
+from mlpoly.importers import find_blocks
+from mlpoly.lm import Moments
+from support.backends import assert_close
 
 D, VOCABULARY = 16, 32
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": D, "intermediate_size": 24, "num_hidden_layers": 2}
@@ -76,7 +81,63 @@ def t5(kind: str = "T5ForConditionalGeneration") -> nn.Module:
     return getattr(transformers, kind)(transformers.T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0)).eval()
 
 
+class Lookup(nn.Module):
+    """A model whose block sees rows of a table, so that they can be chosen."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, width = nn.Embedding.from_pretrained(table), table.shape[1]
+        self.mlp = nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.mlp(self.embedding(ids))
+
+
 def token_ids(n: int, b: int = 3, t: int = 7, seed: int = 0) -> list[torch.Tensor]:
     """Batches (b, t), n of them; 0, which pads, is not among the ids."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(1, VOCABULARY, (b, t), generator=generator) for _ in range(n)]
+
+
+def recorded(
+    model: nn.Module, batches: list[Any], modules: dict[str, nn.Module] | None = None, outputs: bool = False
+) -> dict[str, torch.Tensor]:
+    """What enters modules, by default the blocks, or leaves them (n, d), seen by plain hooks on the whole model."""
+    seen: dict[str, list[torch.Tensor]] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, result: Any) -> None:
+            value = result if outputs else args
+            value = value[0] if isinstance(value, tuple) else value
+            seen.setdefault(name, []).append(value.detach().flatten(0, -2).clone())
+
+        return hook
+
+    modules = {block.name: block.entry for block in find_blocks(model)} if modules is None else modules
+    handles = [module.register_forward_hook(keep(name)) for name, module in modules.items()]
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch) if isinstance(batch, dict) else model(batch)
+    for handle in handles:
+        handle.remove()
+    return {name: torch.cat(parts) for name, parts in seen.items()}
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """In double precision, with norms that do more than nothing."""
+    for name, parameter in model.named_parameters():
+        if "norm" in name or ".ln_" in name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double()
+
+
+def assert_same_moments(one: Moments, other: Moments, tolerance: float = 1e-12) -> None:
+    assert one.names == other.names
+    for name in one.names:
+        ours, theirs = one.groups(name), other.groups(name)
+        assert {n: p.count for n, p in ours.items()} == {n: p.count for n, p in theirs.items()}
+        for number, part in ours.items():
+            assert_close(part.mean, theirs[number].mean, tolerance)
+            assert_close(part.covariance, theirs[number].covariance, tolerance)
+            assert part.norms == pytest.approx(theirs[number].norms, rel=tolerance)

@@ -20,18 +20,7 @@ from mlpoly.arrays import (
     promote,
     readable,
     scalar,
-    widen,
 )
-
-
-def project(activation: Activation, mean: Array, std: Array, degree: int) -> Array:
-    """Orthonormal coefficients c_k = E[act(mean + std t) he_k(t)], computed in the widest available precision.
-
-    Returns
-    -------
-    array (degree + 1, *mean.shape), in that precision
-    """
-    return activation.project(widen(mean), widen(std), degree)
 
 
 def hermite_coefficients(
@@ -83,7 +72,7 @@ def hermite_coefficients(
         shapes = f"mean has shape {tuple(mean.shape)} and std {tuple(std.shape)}"
         raise ValueError(f"{shapes}: they must broadcast; give them one shape, or one of them as a number.") from None
     mean, std = xp.broadcast_arrays(mean, std)
-    c = project(act, mean, std, degree)
+    c = act.project(mean, std, degree)
     # a_k = c_k / sqrt(k!); through the logarithm, so that no factorial overflows.
     scale = constant([math.exp(-0.5 * math.lgamma(k + 1)) for k in range(degree + 1)], c)
     out = astype(c * xp.reshape(scale, (-1, *[1] * len(mean.shape))), mean.dtype)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from mlpoly.activations.quadrature import fixed_projection
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, namespace
+from mlpoly.arrays import Array, namespace_of
 
 # Ladders double away from the nearest pole: i pi for the logistic function, i pi/2 for tanh.
 _LOGISTIC = (2.0, 6.0, 14.0, 30.0, 80.0)
@@ -25,13 +25,13 @@ def _both(ladder: Sequence[float], scale: float = 1.0, *extra: float) -> list[fl
 
 def _small(y: Array) -> Array:
     """exp(-|y|), which never overflows; |y| has no gradient at zero, and that of -y gives those of σ and softplus."""
-    xp = namespace(y=y)
+    xp = namespace_of(y)
     return xp.exp(xp.where(y > 0, -y, y))
 
 
 def _sigmoid(y: Array) -> Array:
     small = _small(y)  # both tails keep their digits
-    return namespace(y=y).where(y > 0, 1.0, small) / (1 + small)
+    return namespace_of(y).where(y > 0, 1.0, small) / (1 + small)
 
 
 def _logistic_slope(y: Array) -> Array:
@@ -46,17 +46,17 @@ def _swish_slope(y: Array, gate: Array, gate_slope: Array | float) -> Array:
 
 
 def _softplus(y: Array) -> Array:
-    xp = namespace(y=y)
+    xp = namespace_of(y)
     return xp.where(y > 0, y, 0.0) + xp.log1p(_small(y))
 
 
 def _tanh(y: Array) -> Array:
-    return namespace(y=y).tanh(y)
+    return namespace_of(y).tanh(y)
 
 
 def _tanhshrink(y: Array) -> Array:
-    """Y - tanh(y); near zero by the continued fraction of tanh, where the difference would cancel."""
-    xp = namespace(y=y)
+    """`y - tanh(y)`, near zero by the continued fraction of tanh, where the difference would cancel."""
+    xp = namespace_of(y)
     near = xp.where(xp.abs(y) < 1, y, 0.0)
     square = near * near
     fraction = 19.0 + square * 0
@@ -68,7 +68,7 @@ def _tanhshrink(y: Array) -> Array:
 
 def _gelu_tanh_gate(y: Array) -> tuple[Array, Array]:
     """2 sqrt(2/π) (y + 0.044715 y³) and its derivative."""
-    near = namespace(y=y).clip(y, -1e3, 1e3)  # so that the cube does not overflow; farther out the gate is 0 or 1
+    near = namespace_of(y).clip(y, -1e3, 1e3)  # so that the cube does not overflow; farther out the gate is 0 or 1
     scale, cubic = 2 * math.sqrt(2 / math.pi), 0.044715
     return scale * (near + cubic * near * near * near), scale * (1 + 3 * cubic * near * near)
 
@@ -80,12 +80,12 @@ def _mish_slope(y: Array) -> Array:
 
 def _negative_exponential(y: Array) -> Array:
     """expm1(y) for y < 0, else 0."""
-    xp = namespace(y=y)
+    xp = namespace_of(y)
     return xp.expm1(xp.where(y < 0, y, 0.0))
 
 
 def _positive(y: Array) -> Array:
-    return namespace(y=y).where(y > 0, y, 0.0)
+    return namespace_of(y).where(y > 0, y, 0.0)
 
 
 _EXPONENTIAL = (-60.0, -28.0, -12.0, -4.0, 0.0)
@@ -105,35 +105,23 @@ def _make(
 
 
 def _decay(y: Array, size: float, rate: float) -> Array:
-    """Size exp(rate y) for y < 0, else 1."""
-    xp = namespace(y=y)
+    """`size` exp(rate y) for y < 0, else 1."""
+    xp = namespace_of(y)
     return xp.where(y < 0, size * xp.exp(rate * xp.where(y < 0, y, 0.0)), 1.0)
 
 
 def elu(name: str, alpha: float, scale: float = 1.0, formula: str = "y if y > 0 else alpha (exp(y) - 1)") -> Activation:
     """ELU and SELU: scale * (y_+ + alpha (exp(y_-) - 1))."""
-    return _make(
-        name,
-        formula,
-        lambda y: scale * (_positive(y) + alpha * _negative_exponential(y)),
-        lambda y: scale * _decay(y, alpha, 1.0),
-        _EXPONENTIAL,
-        (0.0,),
-    )
+    function = lambda y: scale * (_positive(y) + alpha * _negative_exponential(y))  # noqa: E731
+    return _make(name, formula, function, lambda y: scale * _decay(y, alpha, 1.0), _EXPONENTIAL, (0.0,))
 
 
 def celu(name: str, alpha: float) -> Activation:
     """CELU: y_+ + alpha (exp(y_-/alpha) - 1)."""
     _check_positive("alpha", alpha)
     formula, edges = "y if y > 0 else alpha (exp(y/alpha) - 1)", [alpha * c for c in _EXPONENTIAL]
-    return _make(
-        name,
-        formula,
-        lambda y: _positive(y) + alpha * _negative_exponential(y / alpha),
-        lambda y: _decay(y, 1.0, 1 / alpha),
-        edges,
-        (0.0,),
-    )
+    function = lambda y: _positive(y) + alpha * _negative_exponential(y / alpha)  # noqa: E731
+    return _make(name, formula, function, lambda y: _decay(y, 1.0, 1 / alpha), edges, (0.0,))
 
 
 def softplus(name: str, beta: float) -> Activation:
@@ -157,7 +145,7 @@ def numeric_activations() -> list[Activation]:
             "gelu_tanh",
             "y σ(2 sqrt(2/π) (y + 0.044715 y³))",
             lambda y: y * _sigmoid(_gelu_tanh_gate(y)[0]),
-            lambda y: _swish_slope(namespace(y=y).clip(y, -1e3, 1e3), *_gelu_tanh_gate(y)),
+            lambda y: _swish_slope(namespace_of(y).clip(y, -1e3, 1e3), *_gelu_tanh_gate(y)),
             _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0),
             strip=2.7547706,  # the roots of 2 sqrt(2/π) (y + 0.044715 y³) = i π are ±0.6343685 + 2.7547706 i
         ),
@@ -185,8 +173,8 @@ def numeric_activations() -> list[Activation]:
         _make(
             "softsign",
             "y / (1 + |y|)",
-            lambda y: y / (1 + namespace(y=y).abs(y)),
-            lambda y: (1 + namespace(y=y).abs(y)) ** -2,
+            lambda y: y / (1 + namespace_of(y).abs(y)),
+            lambda y: (1 + namespace_of(y).abs(y)) ** -2,
             _both(_ALGEBRAIC, 1.0, 0.0),
             (0.0,),
         ),

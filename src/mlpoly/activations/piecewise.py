@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, constant, namespace
+from mlpoly.arrays import Array, constant, namespace, namespace_of
 from mlpoly.special import in_deviations, normal_pdf, powers_in_hermite, tail_integrals, weighted_hermite
 
 _HIGHEST_JUMP = 2  # that of the tail integrals
@@ -24,14 +24,9 @@ Polynomial = Sequence[float]  # coefficients in powers of y, ascending
 def piecewise(
     name: str, formula: str, function: Callable[[Array], Array], breaks: Sequence[float], pieces: Sequence[Polynomial]
 ) -> Activation:
-    """Build the record of a piecewise polynomial.
+    """Build the record of a piecewise polynomial, whose piece j holds on breaks[j - 1] < y <= breaks[j].
 
-    Parameters
-    ----------
-    breaks : sequence of float
-        Ascending; piece j holds on breaks[j - 1] < y <= breaks[j].
-    pieces : sequence of polynomials
-        One more than there are breaks. Jumps between neighbours may have degree up to 2.
+    The breaks ascend, and jumps between neighbouring pieces have a degree of at most 2.
     """
     size = max(len(p) for p in pieces)
     padded = [[*map(float, p), *[0.0] * (size - len(p))] for p in pieces]
@@ -56,7 +51,7 @@ def piecewise(
         return xp.where(close, narrow, wide)
 
     def derivative(y: Array) -> Array:
-        xp, rising = namespace(y=y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
+        xp, rising = namespace_of(y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
         slope = _horner(rising[0], y)
         for at, piece in zip(breaks, rising[1:], strict=True):
             slope = xp.where(y >= at, _horner(piece, y), slope)
@@ -69,7 +64,7 @@ def piecewise(
 def _horner(coefficients: Polynomial, y: Array) -> Array:
     """Values of a polynomial, in the shape of y."""
     *lower, top = coefficients or (0.0,)
-    value = y * 0 + top
+    value = y * 0 + top  # not a constant: its gradient is zero, not missing
     for c in reversed(lower):
         value = value * y + c
     return value
@@ -82,7 +77,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     safe = xp.where(moving, std, 1.0)
     # The piece at the mean, extended to the whole line: powers of (y - mean) = std t, then t^r in Hermite
     # polynomials.
-    size, zero = len(pieces[0]), mean * 0
+    size, zero = len(pieces[0]), xp.zeros_like(mean)
     chosen = [zero + c for c in pieces[0]]
     for at, piece in zip(breaks, pieces[1:], strict=True):
         chosen = [xp.where(mean > at, c, old) for c, old in zip(piece, chosen, strict=True)]
@@ -109,7 +104,7 @@ def _between_breaks(
     safe = xp.where(std > 0, std, 1.0)
     # he_k turns by sqrt(k) within a standard deviation, and n nodes follow any angle below n.
     x, w = np.polynomial.legendre.leggauss(16 + math.ceil(math.sqrt(degree)))
-    total = [mean * 0 for _ in range(degree + 1)]
+    total = [xp.zeros_like(mean)] * (degree + 1)
     for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
@@ -141,7 +136,7 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     x = in_deviations(xp.where(right, mean - at, at - mean), std)
     density, integrals = normal_pdf(x), tail_integrals(x)
     functions = list(weighted_hermite(x, max(degree - 1, 0)))
-    total = [mean * 0 for _ in range(degree + 1)]
+    total = [xp.zeros_like(mean)] * (degree + 1)
     for r, q in enumerate(jump):
         if q == 0:
             continue

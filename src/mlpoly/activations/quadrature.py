@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mlpoly.arrays import Array, chunks, constant, namespace, on_cpu, readable, scalar, to_numpy
+from mlpoly.arrays import Array, chunks, constant, namespace, namespace_of, on_cpu, readable, scalar, to_numpy
 from mlpoly.errors import QuadratureWarning
 from mlpoly.special import LADDER, WIDEST, hermite, images, normal_pdf, panels, reach_of
 
@@ -68,7 +68,7 @@ def _on_shared_nodes(
     functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
     parts = chunks(mean.shape[0], _at_once(count, mean))
     moving = [functions @ function(mean[part] + std[part] * t[:, None]) for part in parts]
-    still = xp.stack([function(mean), *[mean * 0] * degree])
+    still = xp.stack([function(mean), *[xp.zeros_like(mean)] * degree])
     return xp.where(std > 0, xp.concat(moving, axis=1), still)
 
 
@@ -162,7 +162,7 @@ def _refine(
 
 def _floor(like: Array) -> float:
     """Relative change below which the coefficients have settled."""
-    return max(_TOLERANCE, 100 * float(namespace(like=like).finfo(like.dtype).eps))
+    return max(_TOLERANCE, 100 * float(namespace_of(like).finfo(like.dtype).eps))
 
 
 def _in_chunks(integrate: Callable[[Array, Array], Array], mean: Array, std: Array) -> Array:
@@ -216,7 +216,7 @@ def _outside(
     function: Callable[[Array], Array], mean: Array, std: Array, reach: float, coefficients: Array, sizes: Array
 ) -> float:
     """Fraction of the integrals in the outermost standard deviation: the largest over all neurons."""
-    xp = namespace(mean=mean)
+    xp = namespace_of(mean)
     x, w = np.polynomial.legendre.leggauss(_NODES)
     at = reach - (x + 1) / 2
     t = constant(np.concatenate([-at, at])[:, None], mean)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -18,7 +19,7 @@ from mlpoly.activations.piecewise import piecewise
 from mlpoly.activations.quadrature import adaptive_error, adaptive_projection
 from mlpoly.activations.record import Activation
 from mlpoly.activations.smooth import COS, ERF, GAUSSIAN, GELU, SIN
-from mlpoly.arrays import Array, namespace, relu
+from mlpoly.arrays import Array, namespace_of, relu
 from mlpoly.errors import UnknownActivationError
 
 
@@ -33,11 +34,11 @@ class Family:
 
 
 def _clip(y: Array, low: float, high: float) -> Array:
-    return namespace(y=y).clip(y, low, high)
+    return namespace_of(y).clip(y, low, high)
 
 
 def _above(y: Array, at: float, value: Array, otherwise: Any) -> Array:
-    return namespace(y=y).where(y > at, value, otherwise)
+    return namespace_of(y).where(y > at, value, otherwise)
 
 
 def _sixth(y: Array) -> Array:
@@ -47,9 +48,13 @@ def _sixth(y: Array) -> Array:
 def _hardtanh(name: str, low: float, high: float) -> Activation:
     if not low < high:
         raise ValueError(f"hardtanh needs low < high, got low={low}, high={high}.")
-    return piecewise(
-        name, "clip(y, low, high)", lambda y: _clip(y, low, high), [low, high], [[low, 0], [0, 1], [high, 0]]
-    )
+    pieces = [[low, 0.0], [0.0, 1.0], [high, 0.0]]
+    return piecewise(name, "clip(y, low, high)", lambda y: _clip(y, low, high), [low, high], pieces)
+
+
+def _leaky_relu(name: str, slope: float) -> Activation:
+    pieces = [[0.0, slope], [0.0, 1.0]]
+    return piecewise(name, "y if y > 0 else slope y", lambda y: _above(y, 0, y, slope * y), [0], pieces)
 
 
 def _threshold(name: str, threshold: float, value: float, formula: str = "value") -> Activation:
@@ -60,63 +65,58 @@ def _threshold(name: str, threshold: float, value: float, formula: str = "value"
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-def _fixed(activation: Activation, *aliases: str) -> Family:
-    return Family(activation.name, lambda name: activation, {}, aliases)
-
-
-_NUMERIC_ALIASES = {
+_HARDSWISH = [[0.0], [0.0, 0.5, 1 / 6], [0.0, 1.0]]
+_ALIASES = {
+    "identity": ("linear", "none"),
+    "leaky_relu": ("leakyrelu",),
+    "relu2": ("relu_squared", "relusquared"),
+    "step": ("heaviside",),
+    "jumprelu": ("jump_relu",),
+    "hardtanh": ("hard_tanh",),
+    "hardsigmoid": ("hard_sigmoid",),
+    "hardswish": ("hard_swish",),
+    "gelu": ("gelu_python",),
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
     "quick_gelu": ("quickgelu",),
     "silu": ("swish",),
     "logsigmoid": ("log_sigmoid",),
 }
+
+
+def _fixed(activation: Activation) -> Family:
+    """The family of an activation without parameters."""
+    return Family(activation.name, lambda name: activation, {}, _ALIASES.get(activation.name, ()))
+
+
+def _with(name: str, build: Callable[..., Activation], **parameters: float) -> Family:
+    """A family with parameters, which have these defaults."""
+    return Family(name, build, parameters, _ALIASES.get(name, ()))
+
+
 _BUILT_IN: dict[str, Family] = {
     f.name: f
     for f in [
-        _fixed(piecewise("identity", "y", lambda y: y, [], [[0, 1]]), "linear", "none"),
+        _fixed(piecewise("identity", "y", lambda y: y, [], [[0, 1]])),
         _fixed(piecewise("relu", "max(y, 0)", relu, [0], [[0], [0, 1]])),
-        Family(
-            "leaky_relu",
-            lambda name, slope: piecewise(
-                name, "y if y > 0 else slope y", lambda y: _above(y, 0, y, slope * y), [0], [[0, slope], [0, 1]]
-            ),
-            {"slope": 0.01},
-            ("leakyrelu",),
-        ),
+        _with("leaky_relu", _leaky_relu, slope=0.01),
         _fixed(piecewise("relu6", "min(max(y, 0), 6)", lambda y: _clip(y, 0, 6), [0, 6], [[0], [0, 1], [6]])),
-        _fixed(
-            piecewise("relu2", "max(y, 0)²", lambda y: relu(y) ** 2, [0], [[0], [0, 0, 1]]),
-            "relu_squared",
-            "relusquared",
-        ),
-        _fixed(piecewise("abs", "|y|", lambda y: namespace(y=y).abs(y), [0], [[0, -1], [0, 1]])),
-        _fixed(
-            piecewise("step", "1 if y > 0 else 0", lambda y: _above(y, 0, y * 0 + 1, 0.0), [0], [[0], [1]]), "heaviside"
-        ),
-        Family(
-            "jumprelu",
-            lambda name, threshold: _threshold(name, threshold, 0.0, "0"),
-            {"threshold": 1.0},
-            ("jump_relu",),
-        ),
-        Family("threshold", _threshold, {"threshold": 1.0, "value": 0.0}),
-        Family("hardtanh", _hardtanh, {"low": -1.0, "high": 1.0}, ("hard_tanh",)),
-        _fixed(piecewise("hardsigmoid", "relu6(y + 3) / 6", _sixth, [-3, 3], [[0], [0.5, 1 / 6], [1]]), "hard_sigmoid"),
-        _fixed(
-            piecewise(
-                "hardswish", "y relu6(y + 3) / 6", lambda y: y * _sixth(y), [-3, 3], [[0], [0, 0.5, 1 / 6], [0, 1]]
-            ),
-            "hard_swish",
-        ),
+        _fixed(piecewise("relu2", "max(y, 0)²", lambda y: relu(y) ** 2, [0], [[0], [0, 0, 1]])),
+        _fixed(piecewise("abs", "|y|", lambda y: namespace_of(y).abs(y), [0], [[0, -1], [0, 1]])),
+        _fixed(piecewise("step", "1 if y > 0 else 0", lambda y: _above(y, 0, y * 0 + 1, 0.0), [0], [[0], [1]])),
+        _with("jumprelu", partial(_threshold, value=0.0, formula="0"), threshold=1.0),
+        _with("threshold", _threshold, threshold=1.0, value=0.0),
+        _with("hardtanh", _hardtanh, low=-1.0, high=1.0),
+        _fixed(piecewise("hardsigmoid", "relu6(y + 3) / 6", _sixth, [-3, 3], [[0], [0.5, 1 / 6], [1]])),
+        _fixed(piecewise("hardswish", "y relu6(y + 3) / 6", lambda y: y * _sixth(y), [-3, 3], _HARDSWISH)),
         _fixed(piecewise("square", "y²", lambda y: y * y, [], [[0, 0, 1]])),
         _fixed(piecewise("cube", "y³", lambda y: y * y * y, [], [[0, 0, 0, 1]])),
-        _fixed(GELU, "gelu_python"),
-        *[_fixed(a, *_NUMERIC_ALIASES.get(a.name, ())) for a in numeric_activations()],
-        Family("softplus", softplus, {"beta": 1.0}),
-        Family("elu", elu, {"alpha": 1.0}),
+        _fixed(GELU),
+        *map(_fixed, numeric_activations()),
+        _with("softplus", softplus, beta=1.0),
+        _with("elu", elu, alpha=1.0),
         _fixed(elu("selu", _SELU_ALPHA, _SELU_SCALE, "scale elu(y) with PyTorch's constants")),
-        Family("celu", celu, {"alpha": 1.0}),
-        *[_fixed(a) for a in (ERF, SIN, COS, GAUSSIAN)],
+        _with("celu", celu, alpha=1.0),
+        *map(_fixed, (ERF, SIN, COS, GAUSSIAN)),
     ]
 }
 _families = dict(_BUILT_IN)

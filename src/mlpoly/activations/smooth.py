@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations.record import Activation
-from mlpoly.arrays import Array, erf, erfc, namespace
+from mlpoly.arrays import Array, erf, erfc, namespace, namespace_of
 from mlpoly.special import hermite, normal_cdf, normal_pdf
 
 
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k (v he_{k-2}(u) / sqrt(k(k-1)) - he_k(u) / v) phi(u) for k >= 2, v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, std)  # the square of a large std would overflow
+    v = xp.hypot(xp.ones_like(std), std)  # the square of a large std would overflow
     u = mean / v
     density, below = normal_pdf(u), normal_cdf(u)
     functions = list(hermite(u, degree, density))
@@ -29,7 +29,7 @@ def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
 def _project_erf(mean: Array, std: Array, degree: int) -> Array:
     """erf(y) = 2 Phi(sqrt(2) y) - 1, so c_k = 2 (-1)^(k-1) (sqrt(2) s/v)^k he_{k-1}(u) phi(u) / sqrt(k), k >= 1."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, math.sqrt(2) * std)
+    v = xp.hypot(xp.ones_like(std), math.sqrt(2) * std)
     u = mean / v * math.sqrt(2)
     out = [erf(mean / v)]
     half = _half_density(u)
@@ -49,7 +49,7 @@ def _half_density(u: Array) -> Array:
 def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
     """c_k = (-s/v)^k he_k(u) exp(-u^2/2) / v with v^2 = 1 + s^2, u = m/v."""
     xp = namespace(mean=mean, std=std)
-    v = xp.hypot(std * 0 + 1, std)
+    v = xp.hypot(xp.ones_like(std), std)
     half = _half_density(mean / v)
     out, power = [], half / v
     for he in hermite(mean / v, degree, half):
@@ -76,11 +76,11 @@ def _bell(y: Array) -> Array:
 
 
 def _sine(y: Array) -> Array:
-    return namespace(y=y).sin(y)
+    return namespace_of(y).sin(y)
 
 
 def _cosine(y: Array) -> Array:
-    return namespace(y=y).cos(y)
+    return namespace_of(y).cos(y)
 
 
 def _gelu_gate(y: Array) -> Array:
@@ -96,7 +96,7 @@ ERF = Activation(
 )
 GAUSSIAN = Activation(
     "gaussian",
-    lambda y: namespace(y=y).exp(-0.5 * y * y),
+    lambda y: namespace_of(y).exp(-0.5 * y * y),
     _project_gaussian,
     "exp(-y²/2)",
     derivative=lambda y: -y * _bell(y),

@@ -67,25 +67,25 @@ def triangular_factor(a: Array) -> Array:
 
 
 def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
-    """Start + factor * left * right, elementwise, with as few passes over the memory as the library allows."""
+    """`start + factor * left * right`, elementwise, with as few passes over the memory as the library allows."""
     if is_torch(left):
         return sys.modules["torch"].addcmul(start, left, right, value=factor)
-    made = left * right
+    product = left * right
     # In place on a new array; JAX, whose arrays are immutable, makes new ones and fuses the operations.
     if factor != 1.0:
-        made *= factor
-    made += start
-    return made
+        product *= factor
+    product += start
+    return product
 
 
 def accumulate_product(total: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
-    """Total + factor * left @ right, in the memory of `total` where the library allows: use only the result."""
+    """`total + factor * left @ right`, in the memory of `total` where the library allows: use only the result."""
     if is_torch(total):
         return total.addmm_(left, right, alpha=factor)
-    made = left @ right
+    product = left @ right
     if factor != 1.0:
-        made *= factor
-    total += made
+        product *= factor
+    total += product
     return total
 
 

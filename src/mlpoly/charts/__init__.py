@@ -1,7 +1,7 @@
 """Pictures of results, described once: drawn by `mlpoly.charts.matplotlib`, and on pages by `mlpoly.pages.toolkit`.
 
 ``result.chart(**options)`` is the description, ``result.plot(ax=None, **options)`` draws it. The functions below are
-what they call, one for each kind of result, and have these options.
+what they call, one for each kind of result, and have these options; `title` is that of the picture in all of them.
 """
 
 from mlpoly.charts.chart import Chart, Gallery, HeatMap, Ranking, Waterfall, chart_of

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.plottable import Plottable
+from mlpoly.tables import Plottable
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white and black; white to black
@@ -39,6 +40,15 @@ def chart_of(result: Any, **options: Any) -> Drawing:
 def shortened(name: str, length: int = 28) -> str:
     """Return a name without its middle if it is too long for a picture."""
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
+
+
+def check_image_shape(image_shape: tuple[int, int], d: int) -> None:
+    """Raise if d inputs are no images of this shape."""
+    if len(image_shape) != 2 or math.prod(image_shape) != d:
+        raise ValueError(
+            f"image_shape is {tuple(image_shape)}, but there are {d} inputs; give (rows, columns) with "
+            f"rows * columns = {d}."
+        )
 
 
 def minus(number: str) -> str:
@@ -99,6 +109,15 @@ class Bars:
     colour: str
     texts: Sequence[str] = ()  # above the bars
     names: Sequence[str] = ()  # of the x for the pointer
+
+
+def degree_bars(fractions: Sequence[Sequence[float]], names: Sequence[str] = ()) -> list[Bars]:
+    """Return stacked bars for rows of fractions at degree 1, 2, ... and, as the last, above the highest."""
+    highest = len(fractions[0]) - 1
+    labels = [*(f"degree {k}" for k in range(1, highest + 1)), f"above degree {highest}"]
+    colours = [*map(degree_colour, range(1, highest + 1)), "area-rest"]
+    columns = zip(labels, colours, zip(*fractions, strict=True), strict=True)
+    return [Bars(label, range(len(fractions)), column, colour, names=names) for label, colour, column in columns]
 
 
 Mark = Curve | Points | Area | Bars

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,16 +19,14 @@ from mlpoly.charts.chart import (
     Picture,
     Ranking,
     chart_of,
+    check_image_shape,
     minus,
     shortened,
 )
 from mlpoly.features import EigenFeatures, PrincipalForms, QuadraticDecomposition, SingularDirections
 from mlpoly.tables import largest_entries
 
-_SCALES = {
-    "input": "pixels of the unit eigenvectors",
-    "whitened": "change of the pixels by one standard deviation",
-}
+_SCALES = {"input": "pixels of the unit eigenvectors", "whitened": "change of the pixels by one standard deviation"}
 
 
 @chart_of.register
@@ -51,7 +48,6 @@ def eigenfeature_ranking(
         Names of the inputs; by default those that the features know.
     k : int
         Number of features to show.
-    title : str
     """
     if image_shape is not None:
         return eigenfeature_gallery({title: features}, image_shape)
@@ -77,7 +73,7 @@ def singular_ranking(
         names = directions.names if names is None else names
         return direction_ranking(directions.values, directions.vectors, names, k, title, "singular value")
     values, vectors = to_numpy(directions.values), to_numpy(directions.vectors)
-    _check_image(image_shape, vectors.shape[1])
+    check_image_shape(image_shape, vectors.shape[1])
     shown = vectors[: min(k, 6)]
     cells: list[Picture | Panel | None] = [
         Picture(v.reshape(image_shape), "", f"{value:.3g}") for v, value in zip(shown, values, strict=False)
@@ -144,15 +140,14 @@ def eigenfeature_gallery(
     rows: list[tuple[str, list[Picture | Panel | None]]] = []
     for label, f in features.items():
         values, images = to_numpy(f.values), to_numpy(f.directions)
-        _check_image(image_shape, images.shape[1])
+        check_image_shape(image_shape, images.shape[1])
         order = np.argsort(-values, kind="stable")
         positive, negative = [i for i in order if values[i] > 0], [i for i in order[::-1] if values[i] < 0]
         cells: list[Picture | Panel | None] = []
         bars = []
         for side, colour in ((positive, "positive"), (negative, "negative")):
-            shown = [
-                Picture(images[i].reshape(image_shape), "", minus(f"{values[i]:+#.3g}"), colour) for i in side[:columns]
-            ]
+            texts = {i: minus(f"{values[i]:+#.3g}") for i in side[:columns]}
+            shown = [Picture(images[i].reshape(image_shape), "", text, colour) for i, text in texts.items()]
             limit = max([limit, *(float(np.abs(picture.image).max()) for picture in shown)])
             cells += [*shown, *[None] * (columns - len(shown))]
             ranks = np.arange(1, len(side) + 1) if colour == "positive" else values.size - np.arange(len(side))
@@ -161,14 +156,6 @@ def eigenfeature_gallery(
         rows.append((str(label), [*cells, Panel(bars, ends, Axis(guides=[(0.0, "")]))]))
     note = f"{_SCALES[metrics.pop()]}, one scale for all; red eigenvalues raise the output, blue ones lower it"
     return Gallery(rows, limit=limit or 1.0, note=note)
-
-
-def _check_image(image_shape: tuple[int, int], d: int) -> None:
-    if len(image_shape) != 2 or math.prod(image_shape) != d:
-        raise ValueError(
-            f"image_shape is {tuple(image_shape)}, but there are {d} inputs; give (rows, columns) with "
-            f"rows * columns = {d}."
-        )
 
 
 @chart_of.register

@@ -46,18 +46,9 @@ _SPACES: dict[str, Any] = {"w_pad": 0.03, "h_pad": 0.03, "wspace": 0.02, "hspace
 
 
 def draw(*pictures: Drawing, title: str = "") -> Figure:
-    """Draw pictures below one another.
+    """Draw pictures below one another on a figure of 9 inches, which `mlpoly.charts.style.save_figure` writes.
 
-    Parameters
-    ----------
-    *pictures : Chart, Gallery, HeatMap, Ranking or Waterfall
-        A chart has all its panels beside one another, up to three in a row.
-    title : str
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        9 inches wide; `mlpoly.charts.style.save_figure` writes it. No display is needed.
+    A chart has all its panels beside one another, up to three in a row. No display is needed.
     """
     heights = [_height(picture) for picture in pictures]
     figure = Figure(figsize=(style.WIDTH, sum(heights) + 0.35 * bool(title)))
@@ -71,20 +62,7 @@ def draw(*pictures: Drawing, title: str = "") -> Figure:
 
 
 def show(picture: Drawing, ax: Axes | None = None) -> Figure:
-    """Draw one picture for whoever asked for it.
-
-    Parameters
-    ----------
-    picture : Chart, Gallery, HeatMap, Ranking or Waterfall
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on: of a chart its first panel, while other pictures of several axes take their place in the
-        figure. By default those of a new figure of pyplot.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
-    """
+    """Draw one picture on axes, or on a new figure of pyplot; see `Plottable.plot`."""
     if ax is not None and isinstance(picture, Chart):
         picture = replace(picture, panels=picture.panels[:1])
     alone = _has_one_axes(picture)
@@ -135,9 +113,8 @@ def _draw_on_axes(ax: Axes, picture: Drawing) -> None:
     elif isinstance(picture, Chart):
         keys = {label: artist for label, artist in draw_panel(ax, picture.panels[0]).items() if label}
         if keys:
-            ax.legend(
-                [*keys.values()], [*map(_text, keys)], edgecolor="none", fontsize=style.SMALL, labelcolor=style.INK
-            )
+            look: dict[str, Any] = {"edgecolor": "none", "fontsize": style.SMALL, "labelcolor": style.INK}
+            ax.legend([*keys.values()], [*map(_text, keys)], **look)
 
 
 def _height(picture: Drawing) -> float:

@@ -43,13 +43,10 @@ def fvu_chart(fvu: FVU, title: str = "") -> Chart:
     texts = [f"{value:.2g}" for value in values] if len(values) <= 12 else []
     guides = [(total, f"all: {total:.2g}")] if len(values) > 1 else []
     limits = (0.0, 1.1 * float(values.max()) or None)
-    panel = Panel(
-        [Bars("", list(range(len(values))), values.tolist(), "negative", texts)],
-        Axis.numbered("output", len(values), limits=(-1.0, float(max(len(values), 3)))),
-        Axis("fraction of variance unexplained", guides=guides, limits=limits),
-        title,
-    )
-    return Chart("Fraction of variance unexplained by output", [panel])
+    bars = Bars("", list(range(len(values))), values.tolist(), "negative", texts)
+    x = Axis.numbered("output", len(values), limits=(-1.0, float(max(len(values), 3))))
+    y = Axis("fraction of variance unexplained", guides=guides, limits=limits)
+    return Chart("Fraction of variance unexplained by output", [Panel([bars], x, y, title)])
 
 
 @chart_of.register
@@ -95,7 +92,6 @@ def spectrum_chart(spectrum: DegreeSpectrum, output: int | None = None, title: s
     spectrum : DegreeSpectrum
     output : int, optional
         One output; otherwise all together.
-    title : str
     log : bool
         Whether the vertical axis is logarithmic, for a spectrum that falls by orders of magnitude.
     """
@@ -130,7 +126,6 @@ def similarity_chart(found: Similarity, by: Literal["degrees", "outputs"] | None
     found : Similarity
     by : "degrees" or "outputs", optional
         What the bars stand for; by default degrees, or outputs where there are none, on samples.
-    title : str
     """
     if by not in (None, "degrees", "outputs"):
         raise ValueError(f"by must be 'degrees' or 'outputs', got {by!r}.")
@@ -169,7 +164,6 @@ def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: in
         One output; by default all together.
     k : int
         Number of groups: those with the largest Shapley effects.
-    title : str
     """
     weights = to_numpy(sensitivity.variance).astype(float)
     outputs = len(weights)

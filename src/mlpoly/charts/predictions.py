@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
 
 from mlpoly.arrays import as_integer, check_output, to_numpy
-from mlpoly.charts.chart import Part, Picture, Waterfall, chart_of, minus, shortened
+from mlpoly.charts.chart import Part, Picture, Waterfall, chart_of, check_image_shape, minus, shortened
 from mlpoly.features import Explanation
 from mlpoly.measures.shapley import Shapley
 
@@ -30,14 +29,10 @@ def explanation_waterfall(
     by : "degrees", "terms" or "features", optional
         What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
         terms, or features for images.
-    title : str
     """
-    e, size = explanation, explanation.point.size
-    if image_shape is not None and math.prod(image_shape) != size:
-        raise ValueError(
-            f"image_shape is {tuple(image_shape)}, but there are {size} inputs; give (rows, columns) with "
-            f"rows * columns = {size}."
-        )
+    e = explanation
+    if image_shape is not None:
+        check_image_shape(image_shape, explanation.point.size)
     if by is None:
         by = "features" if image_shape is not None and e.features else "terms"
     if by not in ("degrees", "terms", "features"):
@@ -50,15 +45,11 @@ def explanation_waterfall(
         named = [Part(shortened(c.name), float(c.amount)) for c in e.terms]
         parts = [degrees[0], *named, *_rest("other terms", e.polynomial - degrees[0].amount, named)]
     else:
-        named = [
-            Part(
-                c.name,
-                float(c.amount),
-                "" if c.eigenvalue is None else minus(f"eigenvalue {c.eigenvalue:.2g}"),
-                None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape),
-            )
-            for c in e.features
-        ]
+        named = []
+        for c in e.features:
+            remark = "" if c.eigenvalue is None else minus(f"eigenvalue {c.eigenvalue:.2g}")
+            image = None if image_shape is None or c.pattern is None else np.reshape(c.pattern, image_shape)
+            named.append(Part(c.name, float(c.amount), remark, image))
         quadratic = degrees[2].amount if len(degrees) > 2 else 0.0
         parts = [*degrees[:2], *named, *_rest("other features", quadratic, named), *degrees[3:]]
     totals = [("polynomial", float(e.polynomial))]
@@ -85,7 +76,6 @@ def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str
     output : int
     k : int
         Number of groups that get a bar of their own, those with the largest values.
-    title : str
     """
     mean, prediction = to_numpy(shapley.mean), to_numpy(shapley.prediction)
     output = check_output(output, len(mean))

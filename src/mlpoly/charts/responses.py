@@ -109,9 +109,8 @@ def _step(label: str, direction: Any, cov: np.ndarray) -> np.ndarray:
         vector = np.asarray(to_numpy(direction) if hasattr(direction, "shape") else direction, dtype=float)
     norm = np.linalg.norm(vector)
     if vector.shape != (d,) or not (np.isfinite(norm) and norm > 0):
-        raise ValueError(
-            f"direction {label!r} must be a vector of {d} finite numbers, not all zero, or an input's index."
-        )
+        kind = f"a vector of {d} finite numbers, not all zero, or an input's index"
+        raise ValueError(f"direction {label!r} must be {kind}.")
     unit = vector / norm
     return unit * np.sqrt(max(unit @ cov @ unit, 0.0))
 
@@ -130,7 +129,6 @@ def dependence_chart(
         One output; by default the first six, or for two known inputs the first.
     span : float
         Range of the input, in standard deviations on either side of its mean.
-    title : str
     points : int
         Number of points on a curve.
     """
@@ -165,7 +163,6 @@ def dependence_chart(
             curves.append(Curve(label, x.tolist(), y.tolist(), colour=f"area-{number}"))
     what = f"mean of output {outputs[0]}" if len(outputs) == 1 else "means of the outputs"
     horizontal = Axis(names[0], names[0], limits=(float(x[0]), float(x[-1])), guides=[(float(center[0]), "mean")])
-    panel = Panel(
-        curves, horizontal, Axis(what, "mean"), title or f"{what[:1].upper()}{what[1:]} given {' and '.join(names)}"
-    )
-    return Chart(f"Mean of the outputs given {' and '.join(names)}", [panel])
+    known = " and ".join(names)
+    panel = Panel(curves, horizontal, Axis(what, "mean"), title or f"{what[:1].upper()}{what[1:]} given {known}")
+    return Chart(f"Mean of the outputs given {known}", [panel])

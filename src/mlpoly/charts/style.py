@@ -17,7 +17,7 @@ with explain_missing("mlpoly.charts"):
     from matplotlib.lines import Line2D
 
 INK, FAINT, GUIDE = "#222222", "#8a8a8a", "#d4d4d4"
-NETWORK, LINEAR, QUADRATIC = INK, "#d55e00", "#0072b2"  # Okabe and Ito: safe for every kind of colour blindness
+LINEAR, QUADRATIC = "#d55e00", "#0072b2"  # Okabe and Ito: safe for every kind of colour blindness
 COLOURS = {  # by the names that page.css has for the same ones
     "black": INK,
     "grey": FAINT,
@@ -41,26 +41,11 @@ DASHED, DOTTED, DASH_DOT = (0, (4, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5))
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write a figure as ``name.png`` with 150 dots per inch and as ``name.pdf``; the same figure gives the same bytes.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Its layout is computed here and then stays, so that both files look alike.
-    folder : path
-        Made if it is missing.
-    name : str
-        Without an ending.
-
-    Returns
-    -------
-    list of Path
-        The two files.
-    """
+    """Write a figure as ``name.png`` with 150 dots per inch and as ``name.pdf``, with the same bytes each time."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # a second pass of the layout could move things by a hair
+    figure.set_layout_engine("none")  # a second pass of the layout could move things by a hair, and the files differ
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     with replacing(png) as scratch:
         figure.savefig(scratch, format="png", dpi=150, metadata={"Software": None})

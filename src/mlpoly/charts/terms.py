@@ -9,7 +9,7 @@ import numpy as np
 from mlpoly.arrays import as_integer, check_names
 from mlpoly.charts.chart import HeatMap, Part, Ranking, chart_of, minus, shortened
 from mlpoly.features import Terms
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
 from mlpoly.inputs import Inputs, inputs_of
 from mlpoly.polynomials import Polynomial
 
@@ -61,7 +61,6 @@ def interaction_map(
         Names of the inputs; by default those that the inputs know.
     k : int
         Number of inputs to show, those with the strongest interactions.
-    title : str
 
     Examples
     --------

@@ -1,11 +1,10 @@
 """The command line: each command is a dataclass of options that calls one public function.
 
-A command's module, and the libraries that it needs, are imported when it is asked for.
+The libraries that a command needs are imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shlex
@@ -20,12 +19,12 @@ from mlpoly.progress_bars import progress
 
 __all__ = ["main"]
 
-# Module in this package, class, and what it does.
+# Class in `mlpoly.cli.commands`, and what it does.
 _COMMANDS = {
-    "report": ("report_command", "ReportCommand", "write a page about your own network, as a polynomial"),
-    "lm": ("lm_command", "LmCommand", "replace the blocks of a language model by polynomials and write a page"),
-    "paper": ("paper_command", "PaperCommand", "repeat the paper's experiments on images and write a page"),
-    "data": ("data_command", "DataCommand", "download a data set, or list the folders that are searched for data"),
+    "report": ("ReportCommand", "write a page about your own network, as a polynomial"),
+    "lm": ("LmCommand", "replace the blocks of a language model by polynomials and write a page"),
+    "paper": ("PaperCommand", "repeat the paper's experiments on images and write a page"),
+    "data": ("DataCommand", "download a data set, or list the folders that are searched for data"),
 }
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # where a command does not choose another
 
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if words in (["--help"], ["-h"]):
         print("usage: mlpoly COMMAND [OPTIONS]\n\nNeural networks as polynomials, in closed form.\n\ncommands:")
-        for name, (_, _, what) in _COMMANDS.items():
+        for name, (_, what) in _COMMANDS.items():
             print(f"  {name:<10} {what}")
         print("\nmlpoly COMMAND --help lists the options of a command, mlpoly --version prints the version.")
         return 0
@@ -79,8 +78,9 @@ def _parsed(name: str, options: list[str]) -> Any:
     """The command with its options; help and wrong options end here."""
     import tyro  # before the others: its extra brings all that the commands need
 
-    module, kind, _what = _COMMANDS[name]
-    command = getattr(importlib.import_module(f"mlpoly.cli.{module}"), kind)
+    from mlpoly.cli import commands
+
+    command = getattr(commands, _COMMANDS[name][0])
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule

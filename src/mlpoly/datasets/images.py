@@ -119,8 +119,7 @@ def _find(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
         if not missing:
             return folder
         # A folder with some of the files is where the user will look for the mistake.
-        partial = len(missing) < len(IDX_FILES)
-        searched.append(f"{folder} (without {', '.join(missing)})" if partial else str(folder))
+        searched.append(f"{folder} (without {', '.join(missing)})" if len(missing) < 4 else str(folder))
     raise FileNotFoundError(
         f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that holds "
         f"the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
@@ -136,9 +135,8 @@ def _read_folder(folder: Path) -> list[_Array]:
     paths = [_idx_file(folder, name) for name in IDX_FILES]
     if None in paths:
         missing = IDX_FILES[paths.index(None)]
-        raise FileNotFoundError(
-            f"{folder} holds no {missing} (plain or .gz); all of {', '.join(IDX_FILES)} are needed."
-        )
+        names = ", ".join(IDX_FILES)
+        raise FileNotFoundError(f"{folder} holds no {missing} (plain or .gz); all of {names} are needed.")
     return [_Array(read_idx(path), str(path)) for path in paths if path is not None]
 
 

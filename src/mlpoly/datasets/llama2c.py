@@ -23,41 +23,18 @@ def convert_llama2c(
 ) -> Any:
     """Write a model of llama2.c in the layout of Hugging Face, with its vocabulary as vocab.json, and return it.
 
-    Parameters
-    ----------
-    checkpoint : path
-        File of weights in the first format of llama2.c (stories260K.bin): seven integers, then float32.
-    vocabulary : path
-        File of its tokens (tok512.bin).
-    folder : path
-        Folder to write to.
-
-    Returns
-    -------
-    transformers.LlamaForCausalLM
-
-    Raises
-    ------
-    FileFormatError
-        If a file is not what it should be, or truncated.
+    The checkpoint is in the first format of llama2.c, as stories260K.bin: seven integers, then float32; tok512.bin is
+    its vocabulary. Returns a LlamaForCausalLM, or raises a FileFormatError for files that are not whole.
     """
     transformers = library("transformers", "transformers", "reading models of llama2.c")
     sizes, weights = _read_checkpoint(Path(checkpoint))
     texts = [piece.decode("utf-8", "replace") for piece in read_vocabulary(vocabulary)]
     if len(texts) != sizes["vocab_size"]:
         raise FileFormatError(f"{vocabulary} has {len(texts)} tokens, but {checkpoint} knows {sizes['vocab_size']}.")
-    config = transformers.LlamaConfig(
-        **sizes,
-        tie_word_embeddings="lm_head.weight" not in weights,
-        rms_norm_eps=1e-5,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
+    tied, tokens = "lm_head.weight" not in weights, {"bos_token_id": 1, "eos_token_id": 2}
+    config = transformers.LlamaConfig(**sizes, **tokens, tie_word_embeddings=tied, rms_norm_eps=1e-5)
     model = transformers.LlamaForCausalLM(config).eval()
-    model.load_state_dict(
-        {name: torch.from_numpy(np.array(array)) for name, array in weights.items()},
-        strict="lm_head.weight" in weights,  # it is the embedding otherwise
-    )
+    model.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in weights.items()}, strict=not tied)
     config.architectures = [type(model).__name__]
     config.save_pretrained(make_folder(folder))
     with replacing(Path(folder, "model.safetensors")) as scratch:  # save_pretrained would draw a bar
@@ -127,16 +104,15 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, int], dict[str, np.ndarray]]
 
 def read_vocabulary(path: str | PathLike[str]) -> list[bytes]:
     """Read the tokens of llama2.c, by id; their scores are passed over."""
-    content, found = Path(path).read_bytes(), []
-    place = 4  # after the length of the longest
+    content, tokens = Path(path).read_bytes(), []
+    start = 4  # after the length of the longest
     try:
-        while place < len(content):
-            _, length = struct.unpack_from("<fi", content, place)
-            piece = content[place + 8 : place + 8 + length]
-            if length < 0 or len(piece) != length:
-                raise struct.error(f"a token of {length} bytes at {place}")
-            found.append(piece)
-            place += 8 + length
+        while start < len(content):
+            _, length = struct.unpack_from("<fi", content, start)
+            tokens.append(content[start + 8 : start + 8 + length])
+            if len(tokens[-1]) != length:
+                raise struct.error(f"a token of {length} bytes at {start}")
+            start += 8 + length
     except struct.error as error:
         raise FileFormatError(f"{path} is not a vocabulary of llama2.c ({error}); it may be truncated.") from None
-    return found
+    return tokens

@@ -13,12 +13,7 @@ from mlpoly.files import make_folder, replacing
 from mlpoly.progress_bars import progress_bar
 
 # Training images and labels, then test images and labels.
-IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+IDX_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _TIMEOUT = 30.0  # seconds without an answer
 _SAMPLE = (144, 256)  # sequences and tokens of the text that stories260K writes
 
@@ -30,43 +25,29 @@ class DataSource(NamedTuple):
     checksums: dict[str, str]
 
 
-def _idx(*md5: str) -> dict[str, str]:
-    return {f"{file}.gz": f"md5:{checksum}" for file, checksum in zip(IDX_FILES, md5, strict=True)}
+def _idx(*checksums: str) -> dict[str, str]:
+    return {f"{file}.gz": f"md5:{checksum}" for file, checksum in zip(IDX_FILES, checksums, strict=True)}
 
 
+_TINYLLAMAS = "https://huggingface.co/karpathy/tinyllamas/resolve"
 _SOURCES = {
     "mnist": DataSource(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-        _idx(
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-        ),
+        _idx("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
+             "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
     ),
     "fashion-mnist": DataSource(
-        (
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
-        ),
-        _idx(
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
-        ),
+        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"),
+        _idx("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
+             "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
     ),
     "stories260K": DataSource(  # of Andrej Karpathy, MIT licence
-        (
-            "https://huggingface.co/karpathy/tinyllamas/resolve/0bd21da7698eaf29a0d7de3992de8a46ef624add/stories260K/",
-            "https://huggingface.co/karpathy/tinyllamas/resolve/main/stories260K/",
-        ),
-        {
-            "stories260K.bin": "sha256:b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696",
-            "tok512.bin": "sha256:037cb335abb25d1fa9e8ecae30ed2a3a8ace9302862ebcdc05d51a6bbb10c312",
-        },
+        (f"{_TINYLLAMAS}/0bd21da7698eaf29a0d7de3992de8a46ef624add/stories260K/", f"{_TINYLLAMAS}/main/stories260K/"),
+        {"stories260K.bin": "sha256:b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696",
+         "tok512.bin": "sha256:037cb335abb25d1fa9e8ecae30ed2a3a8ace9302862ebcdc05d51a6bbb10c312"},
     ),
-}
+}  # fmt: skip
 
 
 class DownloadError(RuntimeError):

@@ -21,14 +21,13 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.features.quadratic_part import QuadraticPart, gram, quadratic_part, signs, unit
+from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root, unit
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import record, replace, static, trusted
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
 _STEPS = 200  # largest number of iterations
@@ -73,17 +72,17 @@ class QuadraticDecomposition(Tabular, Plottable):
     @property
     def directions(self) -> Array:
         """The read directions in input space, (r, d), as those of `EigenFeatures`: ``vectors S^(1/2)``."""
-        return _times(self.vectors, self.inputs.root)
+        return times_root(self.vectors, self.inputs.root)
 
     @property
     def partner_directions(self) -> Array | None:
         """The second directions in input space, (r, d), for products."""
-        return None if self.partners is None else _times(self.partners, self.inputs.root)
+        return None if self.partners is None else times_root(self.partners, self.inputs.root)
 
     @property
     def reads(self) -> Array:
         """Weights (r, d) with ``reads.(x - mean)`` equal to a_r.z: what measures a term on an input."""
-        return _times(self.vectors, self.inputs.inverse_root)
+        return times_root(self.vectors, self.inputs.inverse_root)
 
     def first(self, count: int) -> QuadraticDecomposition:
         """The first `count` terms, with the writes refitted to them."""
@@ -113,7 +112,7 @@ class QuadraticDecomposition(Tabular, Plottable):
         square = math.sqrt(2) * one  # (t^2 - 1) in orthonormal Hermite polynomials
         if self.partners is not None:
             # a.z b.z - a.b = slope (t^2 - 1) + t e with t = a.z, slope = a.b and e = b.z - slope t
-            others, slope = _times(self.partners, self.inputs.inverse_root), xp.vecdot(self.vectors, self.partners)
+            others, slope = times_root(self.partners, self.inputs.inverse_root), xp.vecdot(self.vectors, self.partners)
             spread = xp.sqrt(xp.clip((1 - slope) * (1 + slope), 0, None))
             gate, gated = Gate(others, others @ mean, slope, None, spread), xp.stack([zero, one])
             square = square * slope
@@ -175,10 +174,7 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
     >>> mp.decompose(mp.fit(net, mp.Gaussian.standard(3), 2), 2).explained.round(3).tolist()
     [0.941, 1.0]
     """
-    if not isinstance(poly, Polynomial):
-        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
-    if poly.degree < 2:
-        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+    check_part(poly, 2)
     if terms not in get_args(TermKind):
         raise ValueError(f"terms must be one of {get_args(TermKind)}, got {terms!r}.")
     k = as_integer("k", k, 1)
@@ -236,7 +232,7 @@ def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _Ordered
 def _size(poly: Polynomial, inputs: Gaussian) -> float:
     """Root mean square of the linear map that touches a polynomial at the mean: the size of its rounding errors."""
     mean = cast_like(inputs.mean, poly.prototype)
-    value, slopes = widen(poly(mean)), _times(widen(poly.gradient(mean)), widen(inputs.root))
+    value, slopes = widen(poly(mean)), times_root(widen(poly.gradient(mean)), widen(inputs.root))
     return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
 
 
@@ -247,8 +243,3 @@ def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:
     if isinstance(inputs, Gaussian):
         return inputs
     return trusted(Gaussian, mean=inputs.mean, cov=inputs.covariance, names=inputs.names)
-
-
-def _times(rows: Array, root: Array) -> Array:
-    root = cast_like(root, rows)
-    return rows * root if len(root.shape) == 1 else rows @ root

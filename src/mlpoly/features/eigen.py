@@ -20,13 +20,12 @@ from mlpoly.arrays import (
     namespace,
     to_numpy,
 )
-from mlpoly.features.quadratic_part import signs
+from mlpoly.features.quadratic_part import check_part, signs, times_root
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 _DENSE = 1024  # up to this many inputs a d x d eigenproblem is faster than products
 Metric = Literal["input", "whitened"]
@@ -105,10 +104,7 @@ def eigenfeatures(
     >>> mp.eigenfeatures(mp.fit(net, mp.Gaussian.standard(2), 2), output=0, k=2).values.round(12).tolist()
     [4.0, 1.0]
     """
-    if not isinstance(poly, Polynomial):
-        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
-    if poly.degree < 2:
-        raise ValueError(f"poly has degree {poly.degree} and no quadratic part; fit it with degree=2 or more.")
+    check_part(poly, 2)
     along = _output_direction(poly, output)
     k = min(as_integer("k", k, 1), poly.dim_in)
     if metric not in get_args(Metric):
@@ -121,13 +117,11 @@ def eigenfeatures(
         namespace(inputs=inputs.prototype, polynomial=poly.prototype)
         root = cast_like(inputs.root, poly.prototype)
 
-    def times_root(block: Array) -> Array:
-        if root is None:
-            return block
-        return root[:, None] * block if len(root.shape) == 1 else root @ block
+    def in_inputs(block: Array) -> Array:
+        return block if root is None else times_root(block.T, root).T
 
     def form(block: Array) -> Array:
-        return times_root(quadratic(times_root(block)))
+        return in_inputs(quadratic(in_inputs(block)))
 
     d, residual = poly.dim_in, 0.0
     dense = d <= _DENSE or 4 * k > d
@@ -146,7 +140,7 @@ def eigenfeatures(
     vectors = vectors * signs(vectors.T).T
     under = poly.inputs if inputs is None else inputs
     names = None if under is None else under.names
-    return EigenFeatures(values, vectors.T, times_root(vectors).T, metric, residual, names)
+    return EigenFeatures(values, vectors.T, in_inputs(vectors).T, metric, residual, names)
 
 
 def _output_direction(poly: Polynomial, output: int | Array) -> Array:

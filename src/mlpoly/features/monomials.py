@@ -15,26 +15,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mlpoly.arrays import to_numpy, widen
 from mlpoly.errors import TooLargeError
-from mlpoly.inputs import Gaussian, Inputs, Samples
-from mlpoly.polynomials import Polynomial
+from mlpoly.features.quadratic_part import check_part
+from mlpoly.inputs import Gaussian, Inputs, Samples, inputs_of
+from mlpoly.polynomials import BoundedPolynomial, Polynomial
 
 MOST = 200_000_000  # monomials that are looked at one by one
 Weights = Callable[[tuple[int, ...], int], np.ndarray]
 
 
 class Monomials(NamedTuple):
-    """Monomials of one degree: m of them.
+    """Monomials of one degree: m of them."""
 
-    Attributes
-    ----------
-    inputs : array (m, k)
-        Indices of their factors, ascending.
-    coefficients : array (m,)
-    """
-
-    inputs: np.ndarray
-    coefficients: np.ndarray
+    inputs: np.ndarray  # (m, k), indices of their factors, ascending
+    coefficients: np.ndarray  # (m,)
 
 
 def count_monomials(variables: int, degree: int) -> int:
@@ -85,19 +80,9 @@ def in_order(poly: Polynomial) -> Iterator[Monomials]:
 
 
 def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[float, tuple[int, ...], float]]:
-    """The monomials with the largest |coefficient * weight|, in descending order.
+    """The monomials with the largest |coefficient * weight|: products, inputs and coefficients, in descending order.
 
-    Parameters
-    ----------
-    poly : Polynomial
-        One output, in NumPy.
-    weights : callable
-        Function of the leading inputs and the degree to the weights of the monomials of that slice.
-    count : int
-
-    Returns
-    -------
-    list of (product, inputs, coefficient)
+    The polynomial has one output, in NumPy; `weights` takes the leading inputs and the degree of a slice.
     """
     check_count(poly, MOST, f"truncate it first, poly.truncate({min(2, poly.degree - 1)}), or take fewer inputs")
     best: list[tuple[float, tuple[int, ...], float, float]] = []  # a heap: the weakest comes first
@@ -108,9 +93,9 @@ def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[floa
         chosen = np.flatnonzero(sizes > least)
         if len(chosen) > count:
             chosen = chosen[np.argpartition(sizes[chosen], -count)[-count:]]
-        for place in chosen.tolist():
-            at = np.unravel_index(place, products.shape)
-            item = (sizes[place], (*lead, *map(int, at)), float(coefficients[at]), float(products[at]))
+        for index in chosen.tolist():
+            at = np.unravel_index(index, products.shape)
+            item = (sizes[index], (*lead, *map(int, at)), float(coefficients[at]), float(products[at]))
             if len(best) < count:
                 heapq.heappush(best, item)
             elif item > best[0]:
@@ -229,3 +214,19 @@ def _spread_on_samples(inputs: Samples, center: np.ndarray) -> Weights:
         return np.sqrt(np.clip(square - mean**2, 0, None))
 
     return spread
+
+
+def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None = None) -> np.ndarray:
+    """Effects (d, d) of the products (x_i - m_i)(x_j - m_j): coefficient times standard deviation under a Gaussian.
+
+    Symmetric, each product once: entries (i, j) and (j, i) both hold the effect of their common product. The diagonal
+    has the squares.
+    """
+    inputs = inputs_of(poly, inputs)
+    check_part(poly, 2)
+    one = poly.output(output)
+    one = one.polynomial if isinstance(one, BoundedPolynomial) else one
+    form: Any = to_numpy(widen(one.truncate(2).coefficients().quadratic))[0]
+    mean, cov = (to_numpy(widen(a)) for a in (inputs.mean, inputs.covariance))
+    spread = monomial_spread(Gaussian(mean, cov), mean)((), 2)
+    return (form + form.T) / 2 * spread * (2 - np.eye(len(cov)))  # symmetric to the last digit

@@ -7,10 +7,9 @@ from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.moments import inner
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 
 @record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,23 @@ class QuadraticPart:
         return a, b, namespace(a=a).concat(parts)
 
 
+def check_part(poly: Any, degree: int) -> None:
+    """Raise unless it is a polynomial with a part of degree 1 or 2."""
+    if not isinstance(poly, Polynomial):
+        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
+    if poly.degree < degree:
+        raise ValueError(
+            f"poly has degree {poly.degree} and no {'linear' if degree == 1 else 'quadratic'} part; fit it with "
+            f"degree={degree} or more."
+        )
+
+
+def times_root(rows: Array, root: Array) -> Array:
+    """Rows (m, d) times the root (d,) or (d, d) of a covariance or of its inverse."""
+    root = cast_like(root, rows)
+    return rows * root if len(root.shape) == 1 else rows @ root
+
+
 def unit(rows: Array) -> Array:
     """Rows over their lengths; zero rows stay."""
     xp = namespace(rows=rows)
@@ -118,21 +136,19 @@ def quadratic_part(poly: Polynomial, inputs: Gaussian) -> QuadraticPart:
     there are the eigenvectors of every output.
     """
     like, root = poly.prototype, widen(inputs.root)
-
-    def whitened(rows: Array) -> Array:
-        return rows * root if len(root.shape) == 1 else rows @ root
-
     if isinstance(poly, RidgePolynomial | BoundedPolynomial):
         expansion = poly.hermite(inputs)
         units, series, writes = expansion.units, expansion.series(2), expansion.weights.T
-        left = whitened(units.directions) * units.inverse_scales[:, None]
+        left = times_root(units.directions, root) * units.inverse_scales[:, None]
         size = series.plain[2, :] / math.sqrt(2)  # he_2(t) = (t^2 - 1) / sqrt 2
         if series.gated is None or units.gate is None:
             left = cast_result(left, like)
             return QuadraticPart(left, left, cast_result(writes * size[:, None], like))
         # size (t^2 - 1) + second t e with e = v.x - slope t: one product of two linear forms.
         second, slopes = series.gated[1, :], units.gate.slopes
-        right = size[:, None] * left + second[:, None] * (whitened(units.gate.directions) - slopes[:, None] * left)
+        right = size[:, None] * left + second[:, None] * (
+            times_root(units.gate.directions, root) - slopes[:, None] * left
+        )
         return QuadraticPart(*(cast_result(a, like) for a in (left, right, writes)))
     return _from_matrices(_matrices(poly, inputs, root), like)
 

@@ -25,14 +25,18 @@ from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs,
 from mlpoly.fitting import fit
 from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _HIGHEST = 12  # degree up to which the parts along a line are computed from values on it with all digits
 _ALL = 1024  # inputs up to which all eigenfeatures are computed; above, a few dozen of the largest
 _SOME = 64
 _DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
+
+
+def degree_name(degree: int) -> str:
+    """Return "linear", "quadratic", ... or "degree 6"."""
+    return _DEGREES[degree] if degree < len(_DEGREES) else f"degree {degree}"
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Explanation(Tabular, Plottable):
     @property
     def part_names(self) -> tuple[str, ...]:
         """Names of the parts: "constant", "linear", "quadratic", ..."""
-        return tuple(_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(len(self.parts)))
+        return tuple(map(degree_name, range(len(self.parts))))
 
     @property
     def other_terms(self) -> float:

@@ -13,10 +13,10 @@ from mlpoly.arrays import (
     promote,
     to_numpy,
 )
-from mlpoly.plottable import Plottable
+from mlpoly.features.quadratic_part import check_part
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
-from mlpoly.tables import Table, Tabular, largest_entries
+from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 
 @record
@@ -81,10 +81,7 @@ def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirec
     >>> abs(rest).round(6).tolist()
     [[0.0, 5.0]]
     """
-    if not isinstance(poly, Polynomial):
-        raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
-    if poly.degree < 1:
-        raise ValueError("poly has degree 0 and no linear part; fit it with degree=1 or more.")
+    check_part(poly, 1)
     linear = poly.coefficients().linear
     check_finite("the linear part of poly", linear)
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)

@@ -25,24 +25,11 @@ from mlpoly.features.quadratic_part import QuadraticPart, gram
 def matching_pursuit(a: Array, b: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose terms one after another, each the one that explains most together with those before.
 
+    Candidates are sym(a_i b_i') for rows (m, d), with inner products `targets` (m, o) with the part, whose squared norm
+    is `energy`. Returned are the chosen ones (r,), and the fractions (r,) that the first 1, ..., r explain.
+
     Orthogonal matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen
     terms. It ends early when what is left is rounding, or when all others depend on the chosen ones.
-
-    Parameters
-    ----------
-    a, b : array (m, d)
-        Candidates sym(a_i b_i').
-    targets : array (m, o)
-        Their inner products with the part.
-    energy : float
-        Squared norm of the part.
-    count : int
-
-    Returns
-    -------
-    chosen : array of int (r,)
-    explained : array (r,)
-        Fraction of the energy explained by the first 1, ..., r.
     """
     xp, eps = namespace(a=a), rounding_error(a)
     left = widen(xp.vecdot(a, a) * xp.vecdot(b, b) + xp.vecdot(a, b) ** 2) / 2  # of each candidate's own norm
@@ -73,22 +60,10 @@ def matching_pursuit(a: Array, b: Array, targets: Array, energy: float, count: i
 def descend(
     part: QuadraticPart, a: Array, b: Array, energy: float, steps: int, penalty: float, step: Callable[[], None]
 ) -> tuple[Array, Array]:
-    """Move unit directions to explain more, by L-BFGS on the energy that the best writes explain.
+    """Move unit directions a, b (r, d) to explain more, by L-BFGS on the energy that the best writes explain.
 
-    With Gram matrix K of the terms and inner products B with the part, that is tr B'(K + penalty)^-1 B.
-
-    Parameters
-    ----------
-    part : QuadraticPart
-    a, b : array (r, d)
-        Terms sym(a_i b_i') to begin with; squares, and kept as such, if both are the same array.
-    energy : float
-        Squared norm of the part.
-    steps : int
-        Largest number of iterations.
-    penalty : float
-    step : callable
-        Function that is called after each iteration.
+    With Gram matrix K of the terms sym(a_i b_i') and inner products B with the part, that is tr B'(K + penalty)^-1 B.
+    Squares, where both are the same array, stay squares. `step` is called after each of at most `steps` iterations.
     """
     from scipy.optimize import minimize  # takes a moment to import
 

@@ -21,10 +21,9 @@ from mlpoly.arrays import (
 )
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _CANCEL = "Terms of x cancel one another far from x = 0; terms(center='mean') are about the mean of the inputs."
 _DRAWS = 2**16  # for the variance of polynomials that have no closed form

@@ -78,30 +78,30 @@ def text_formula(poly: Polynomial) -> str:
 
 def latex_formula(poly: Polynomial) -> str:
     """The first outputs in their strongest terms, for notebooks."""
-    outputs = _written(poly, None) or []
-    lines = []
-    for i, (terms, rest) in enumerate(outputs):
-        label = "p(x)" if poly.dim_out == 1 else f"p_{{{i}}}(x)"
-        more = rf" + \cdots\;({rest}\ \text{{more}})" if rest else ""
-        lines.append(f"{label} &= {_LATEX.sum(terms, input_names(poly, None))}{more}")
+    lines = _lines(poly, _LATEX, "p(x)", "p_{{{}}}(x)", "{} &= {}", r" + \cdots\;({}\ \text{{more}})")
     if not lines:
         return rf"$p:\ \mathbb{{R}}^{{{poly.dim_in}}} \to \mathbb{{R}}^{{{poly.dim_out}}},\ \deg p = {poly.degree}$"
-    if len(outputs) < poly.dim_out:
+    if len(lines) < poly.dim_out:
         lines.append(rf"&\ \vdots\quad ({poly.dim_out}\ \text{{outputs}})")
     return r"$\begin{aligned}" + r" \\ ".join(lines) + r"\end{aligned}$"
 
 
 def html_formula(poly: Polynomial) -> str:
     """What it is, and the first outputs in their strongest terms, for notebooks."""
-    outputs = _written(poly, None) or []
-    lines = []
-    for i, (terms, rest) in enumerate(outputs):
-        label = "<i>p</i>" if poly.dim_out == 1 else f"<i>p</i><sub>{i}</sub>"
-        more = f" + … <small>({rest} more; poly.terms())</small>" if rest else ""
-        lines.append(f"<div>{label} = {_HTML.sum(terms, input_names(poly, None))}{more}</div>")
-    if len(outputs) < poly.dim_out and lines:
+    more = " + … <small>({} more; poly.terms())</small>"
+    lines = _lines(poly, _HTML, "<i>p</i>", "<i>p</i><sub>{}</sub>", "<div>{} = {}</div>", more)
+    if 0 < len(lines) < poly.dim_out:
         lines.append(f"<div><small>… {poly.dim_out} outputs</small></div>")
     return f"<div><div><code>{html.escape(repr(poly))}</code></div>{''.join(lines)}</div>"
+
+
+def _lines(poly: Polynomial, notation: Notation, single: str, label: str, line: str, more: str) -> list[str]:
+    """A line for each of the first outputs, from templates of its label, of the line, and of what is left out."""
+    names, lines = input_names(poly, None), []
+    for i, (terms, rest) in enumerate(_written(poly, None) or []):
+        left = single if poly.dim_out == 1 else label.format(i)
+        lines.append(line.format(left, notation.sum(terms, names) + (more.format(rest) if rest else "")))
+    return lines
 
 
 def _written(poly: Polynomial, whole: int | None) -> list[tuple[_Terms, int]] | None:

@@ -8,6 +8,7 @@ preactivation: the moments of the inputs determine the best polynomial with line
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.inputs import GaussianMixture, Samples
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.polynomials.bounded import check_bound
@@ -28,19 +29,12 @@ PRIOR = 1e-9
 _NODES = 12  # Gauss-Legendre nodes on each panel
 
 
-def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
+def fit_bounded(net: Network, inputs: Any, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
     """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
 
-    Parameters
-    ----------
-    net : Layer
-    inputs : Gaussian, GaussianMixture or Samples
-    degree : int
-    bound : float
-        Standard deviations of the preactivation under all inputs.
-    prior : float
-        Weight of the fit without a bound, with lines along the activation, relative to that of the inputs; above 0. It
-        decides where hardly any input is. Samples have a prior of their own, see `SampleFit`.
+    The bound is in standard deviations of the preactivation under all inputs. The `prior`, above 0, is the weight of
+    the fit without a bound, with lines along the activation, relative to that of the inputs; it decides where hardly
+    any input is. Samples have a prior of their own, see `SampleFit`.
     """
     bound, net = check_bound(bound), net.at_least_single()
     if not isinstance(net, Layer):
@@ -50,8 +44,6 @@ def fit_bounded(net: Network, inputs: Inputs, degree: int, bound: float, prior: 
         )
     if isinstance(inputs, Samples):
         return fit_samples_neuronwise(net, inputs, degree, bound)
-    if not isinstance(inputs, Gaussian | GaussianMixture):
-        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
     if isinstance(inputs, GaussianMixture):
         start, kind = fit_neuronwise(net, inputs, degree).bounded(bound), " mixture"
         weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]

@@ -47,11 +47,10 @@ def finetune(
     batch_size : int
         Samples in each step.
     learning_rate : float, optional
-        In units of 1 / (largest curvature of the loss on a batch), which are measured once, at the start, for each
-        group of coefficients, in coordinates standardised with samples of the inputs; so they do not depend on the
-        units of inputs and outputs. Plain SGD is stable up to 2, schedule-free SGD up to several times that. By default
-        5 (2 for a ridge or bounded polynomial, which is not linear in its coefficients); each time the default
-        diverges, it is divided by four and the descent resumes from the best iterate.
+        In units of 1 / (largest curvature of the loss on a batch), measured at the start for each group of
+        coefficients, so that it does not depend on the units of inputs and outputs. By default 5 (2 for a ridge or
+        bounded polynomial, which is not linear in its coefficients); each time the default diverges, it is divided by
+        four and the descent resumes from the best iterate.
     loss : {"mse", "kl"}
         Squared error, or divergence of the softmax of the polynomial from that of the network; of the sigmoid for a
         network with one output.
@@ -61,12 +60,12 @@ def finetune(
     Returns
     -------
     polynomial of the same form
-        In the array library, dtype and device of `poly`. Its ``.report`` is a `FitReport` of the held-out samples:
-        ``fvu``, and ``history``, pairs of a step and the FVU, or with ``loss="kl"`` the divergence in nats. Its details
-        are ``fvu_before``, of the start, ``best_step``, whose averaged iterate is returned (0 for the start),
-        ``reason``, why it ended ("steps", "diverged" or "interrupted"), ``standard_error`` of the gain, the
-        ``learning_rate`` used last, and with ``loss="kl"`` the divergences ``kl_before`` and ``kl``. A ridge polynomial
-        comes back with the shifts and scales of the samples.
+        In the array library, dtype and device of `poly`; a ridge polynomial with the shifts and scales of the samples.
+        Its ``.report`` is of the held-out samples: ``fvu``, and ``history``, pairs of a step and the FVU, or with
+        ``loss="kl"`` the divergence in nats. Its details are ``fvu_before``, of the start, ``best_step``, whose iterate
+        is returned (0 for the start), ``reason``, why it ended ("steps", "diverged" or "interrupted"),
+        ``standard_error`` of the gain, the last ``learning_rate``, and for "kl" the divergences ``kl_before`` and
+        ``kl``.
 
     Warns
     -----

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 from mlpoly.arrays import as_integer
 from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuronwise, P_co, as_method
-from mlpoly.inputs import Gaussian, InputsLike, checked_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -112,6 +112,8 @@ def fit(
     """
     net = check_network(net).at_least_single()
     inputs = checked_inputs(net, inputs)
+    if not isinstance(inputs, Gaussian | GaussianMixture | Samples):
+        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
     if bound is not None and (method == "joint" or isinstance(method, Joint)):
         joint = Joint() if isinstance(method, str) else method
         return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))

@@ -70,7 +70,7 @@ class Exact(ConjugateGradients):
         For degree 2 under a mixture: first iterate; the answer for similar weights saves iterations.
     """
 
-    def fit(self, net: Network, inputs: Inputs, degree: int) -> Fitted:
+    def fit(self, net: Network, inputs: Gaussian | GaussianMixture | Samples, degree: int) -> Fitted:
         """Return the optimum."""
         _check_used(self, inputs, degree)
         if isinstance(inputs, Samples):
@@ -78,9 +78,7 @@ class Exact(ConjugateGradients):
         layer = _one_layer(net, "exact")
         if isinstance(inputs, Gaussian):
             return fit_gaussian(layer, inputs, degree)
-        if isinstance(inputs, GaussianMixture):
-            return _under_mixture(layer, inputs, degree, self)
-        raise _unknown(inputs)
+        return _under_mixture(layer, inputs, degree, self)
 
 
 @dataclass(frozen=True)
@@ -90,16 +88,14 @@ class Neuronwise:
     Under one Gaussian this is the exact optimum; under a mixture and on samples it is slightly worse.
     """
 
-    def fit(self, net: Network, inputs: Inputs, degree: int) -> RidgePolynomial:
+    def fit(self, net: Network, inputs: Gaussian | GaussianMixture | Samples, degree: int) -> RidgePolynomial:
         """Return the sum of the neurons' polynomials."""
         layer = _one_layer(net, "neuronwise")
         if isinstance(inputs, Samples):
             return fit_samples_neuronwise(layer, inputs, degree)
         if isinstance(inputs, Gaussian):
             return fit_gaussian(layer, inputs, degree)
-        if isinstance(inputs, GaussianMixture):
-            return fit_neuronwise(layer, inputs, degree)
-        raise _unknown(inputs)
+        return fit_neuronwise(layer, inputs, degree)
 
 
 @dataclass(frozen=True)
@@ -270,10 +266,6 @@ def _one_layer(net: Network, method: str) -> Layer:
     )
 
 
-def _unknown(inputs: Inputs) -> TypeError:
-    return TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
-
-
 def _check_used(solver: ConjugateGradients, inputs: Inputs, degree: int) -> None:
     """Raise if options of the iterative solver were given that nothing would use."""
     if solver.start is not None and degree != 2:
@@ -299,7 +291,7 @@ def _check_whole(inputs: Inputs, degree: int, method: str) -> None:
 
 
 def _under_mixture(
-    net: Network, inputs: GaussianMixture, degree: int, solver: ConjugateGradients, best_under: Any = fit_gaussian
+    net: Network, inputs: Any, degree: int, solver: ConjugateGradients, best_under: Any = fit_gaussian
 ) -> DensePolynomial | ChaosPolynomial:
     """Optimum under a mixture, from those under its components."""
     if degree < 2:

@@ -20,13 +20,6 @@ P = TypeVar("P", bound=RidgePolynomial | BoundedPolynomial)
 _NUMBERS = 2**24  # values of basis functions held at once
 
 
-def with_neurons(poly: Any, **fields: Any) -> Any:
-    """A ridge polynomial, or the one within a bounded polynomial, with other fields."""
-    if isinstance(poly, BoundedPolynomial):
-        return replace(poly, inner=replace(poly.inner, **fields))
-    return replace(poly, **fields)
-
-
 class NeuronBasis(Generic[P]):
     """The functions of x whose sum is a neuron of a polynomial, in the order of its own coefficients.
 
@@ -48,11 +41,10 @@ class NeuronBasis(Generic[P]):
 
     def __init__(self, start: P, gate: Gate | None) -> None:
         self.start = start
-        self.inner: RidgePolynomial = start.inner if isinstance(start, BoundedPolynomial) else start
         lines = isinstance(start, BoundedPolynomial) and start.degree > 0
         bounded: Any = start if lines else None
         self._spreads: Array = None  # (h,), of the second factors given the preactivations
-        self._bounded, series = bounded, self.inner.series
+        self._bounded, series = bounded, start.series
         if series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
@@ -66,15 +58,15 @@ class NeuronBasis(Generic[P]):
 
     def values(self, y: Array, z: Array | None) -> Array:
         """Values (basis, n, h) at n points with linear forms y = w.x and, for gated units, z = v.x, (n, h) each."""
-        inner, bounded, units = self.inner, self._bounded, self.inner.units
+        start, bounded, units = self.start, self._bounded, self.start.units
         xp, t = namespace(y=y), units.standardise(y)
         held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
-        functions = list(hermite(held, inner.degree))
+        functions = list(hermite(held, start.degree))
         lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
-        if z is None or inner.series.gated is None:
+        if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])
         e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
-        with_gate = [*functions[: inner.degree], *(lines if self._blocks[3] is not None else [])]
+        with_gate = [*functions[: start.degree], *(lines if self._blocks[3] is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
 
     def polynomial(self, coefficients: Array, method: str) -> P:
@@ -87,12 +79,9 @@ class NeuronBasis(Generic[P]):
                 part = part * safe_inverse(self._spreads)
             parts.append(None if block is None else cast_like(part, block))
         plain, slopes, gated, gate_slopes = parts
-        source = Source(self.inner.source.activation, method)
-        poly = with_neurons(self.start, series=Series(plain, gated), source=source)
-        if slopes is not None:
-            poly = replace(poly, slopes=slopes, gate_slopes=gate_slopes)
-        answer: P = replace(poly, source=source)
-        return answer
+        source = Source(self.start.source.activation, method)
+        poly = replace(self.start, series=Series(plain, gated), source=source)
+        return poly if slopes is None else replace(poly, slopes=slopes, gate_slopes=gate_slopes)
 
 
 class NeuronEquations(Generic[P]):
@@ -135,7 +124,7 @@ class NeuronEquations(Generic[P]):
         # coefficients are penalised by as much as these errors: a higher degree can then do no harm.
         lengths = xp.sqrt(xp.linalg.diagonal(gram))[..., None]
         noise = float(xp.finfo(gram.dtype).eps)
-        cost = max((4 * rounding_error(self.basis.inner.series.plain)) ** 2, 10 * known.shape[0] * noise)
+        cost = max((4 * rounding_error(self.basis.start.series.plain)) ** 2, 10 * known.shape[0] * noise)
         unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
         solved = (xp.linalg.solve(unit, right / lengths) / lengths)[..., 0].T  # (basis, h)
         return self.basis.polynomial(solved, method)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from mlpoly.plottable import Plottable
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it is, of every degree
 

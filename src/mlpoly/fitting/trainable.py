@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from mlpoly.fitting.neuron_equations import with_neurons
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import products
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
@@ -148,7 +147,7 @@ def _neurons(poly: Any, sample: Tensor) -> Parameters:
         if "plain" in at:
             plain = at["plain"] if base.readout is None else torch.cat([plain[:1], at["plain"]])
         series = Series(plain, at.get("gated", base.series.gated))
-        base = with_neurons(base, series=series, readout=at.get("readout"), bias=at.get("bias", base.bias))
+        base = replace(base, series=series, readout=at.get("readout"), bias=at.get("bias", base.bias))
         return replace(base, **{name: at[name] for name in ("slopes", "gate_slopes") if name in at})
 
     return list(start.values()), build
@@ -178,7 +177,7 @@ def _balanced(p: Any, sample: Tensor) -> Any:
     bias = p.readout @ mean + (0 if p.bias is None else p.bias)
     # The activation no longer describes the rescaled neurons.
     series = map_arrays(series, lambda a: a / size)
-    scaled = with_neurons(p, series=series, readout=p.readout * size, bias=bias, activation=None)
+    scaled = replace(p, series=series, readout=p.readout * size, bias=bias, activation=None)
     if not isinstance(p, BoundedPolynomial):
         return scaled
     slopes, gate_slopes = map_arrays((p.slopes, p.gate_slopes), lambda a: a / size)

@@ -40,20 +40,20 @@ def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
     u^k = u^a u^(k - a) with a = ceil(k / 2), and e u^k = u^a (e u^(k - a)) with a = ceil((k + 1) / 2): the depth is
     least. Vectors of power one, and gates alone, are there from the start.
     """
-    made: dict[Vector, tuple[Vector, Vector]] = {}
+    factors: dict[Vector, tuple[Vector, Vector]] = {}
 
-    def make(v: Vector) -> None:
-        if v in made or v.power + v.gated <= 1:
+    def add(v: Vector) -> None:
+        if v in factors or v.power + v.gated <= 1:
             return
         first = (v.power + v.gated + 1) // 2  # factors in the first half
-        parts = Vector(v.layer, first, False), Vector(v.layer, v.power - first, v.gated)
-        for part in parts:
-            make(part)
-        made[v] = parts
+        halves = Vector(v.layer, first, False), Vector(v.layer, v.power - first, v.gated)
+        for half in halves:
+            add(half)
+        factors[v] = halves
 
     for vector in vectors:
-        make(vector)
-    return made
+        add(vector)
+    return factors
 
 
 @record
@@ -159,7 +159,7 @@ class Circuit(Tabular):
     @property
     def levels(self) -> int:
         """Products that follow one another: levels that an encryption of the input needs."""
-        return self._depth_of_sum(self.outputs, self._depths())
+        return self._depths()[-1]
 
     @property
     def multiplications(self) -> int:
@@ -171,37 +171,27 @@ class Circuit(Tabular):
         """Number of products of a matrix with an encrypted vector."""
         return sum(1 for _ in self._terms())
 
-    def _depths(self) -> dict[tuple[int, bool], int]:
-        """Levels used up by the forms (False) and the gates (True) of each layer; the input has used none."""
-        depths = {(0, False): 0}
+    def _depths(self) -> list[int]:
+        """Levels used up by u of each layer, and by the outputs."""
+        used = {Vector(0): 0}
+
+        def depth_of_sum(terms: Iterable[LinearTerm]) -> int:
+            return 1 + max(used[term.vector] for term in terms)
+
         for i, layer in enumerate(self.layers, 1):
-            depths[i, False] = self._depth_of_sum(layer.forms, depths)
+            used[Vector(i)] = depth_of_sum(layer.forms)
             if layer.gates:
-                depths[i, True] = self._depth_of_sum(layer.gates, depths)
-        return depths
-
-    def _depth_of_sum(self, terms: Iterable[LinearTerm], depths: dict[tuple[int, bool], int]) -> int:
-        def depth(v: Vector) -> int:
-            own = depths[v.layer, False]
-            if not v.gated:
-                return own + depth_of_power(v.power)
-            return max(own, depths[v.layer, True]) + depth_of_power(v.power + 1)
-
-        return 1 + max(depth(term.vector) for term in terms)
+                used[Vector(i, 0, True)] = depth_of_sum(layer.gates)
+            for power, (one, two) in products(self.powers(i)).items():
+                used[power] = 1 + max(used[one], used[two])
+        return [*(used[Vector(i)] for i in range(1, len(self.layers) + 1)), depth_of_sum(self.outputs)]
 
     def __call__(self, x: Any) -> np.ndarray:
         """Outputs (..., o) at points x (..., d), in float64 and without encryption."""
         return self.run(x).outputs
 
-    def intermediates(self, x: Any) -> list[np.ndarray]:
-        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), at points x (..., d).
-
-        Within the range they are at most one. The entry that is always one is left out.
-        """
-        return self.run(x).entries
-
     def run(self, x: Any) -> CircuitValues:
-        """All values at points x (..., d), in float64 and without encryption."""
+        """Values of all layers and outputs at points x (..., d), in float64 and without encryption."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:
             raise ValueError(f"x has shape {x.shape}, expected (..., {self.dim_in}): one row for each point.")
@@ -230,11 +220,10 @@ class Circuit(Tabular):
         )
 
     def _table(self) -> Table:
-        depths = self._depths()
         columns = ("layer", "units", "degree", "gated", "range (sd)", "levels so far", "multiplications")
         rows = [
-            (r.name, r.size - 1, r.degree, bool(r.gates), r.radius, depths[i, False], len(products(self.powers(i))))
-            for i, r in enumerate(self.layers, 1)
+            (r.name, r.size - 1, r.degree, bool(r.gates), r.radius, depth, len(products(self.powers(i))))
+            for i, (r, depth) in enumerate(zip(self.layers, self._depths(), strict=False), 1)
         ]
         return Table(columns, tuple(rows), repr(self))
 
@@ -253,7 +242,10 @@ class CircuitValues:
 
     @property
     def entries(self) -> list[np.ndarray]:
-        """Entries of u of every layer, or of u and e, without the last ones, which are constant."""
+        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), without the last ones, which are constant.
+
+        Within the range they are at most one.
+        """
         rows = zip(self.layers, self.forms[1:], self.gates[1:], strict=True)
         return [np.concatenate([u[..., :-1], e[..., :-1]], -1) if r.gates else u[..., :-1] for r, u, e in rows]
 

@@ -103,23 +103,7 @@ def choose_parameters(
 ) -> CKKS:
     """Choose the smallest ring dimension for a number of levels and slots, or check a given one.
 
-    Parameters
-    ----------
-    levels : int
-        Products that follow one another: `circuit.levels`.
-    slots : int
-        Number of slots needed.
-    scale_bits : int
-        Bits behind the point, 25 to 58.
-    headroom_bits : int
-        Bits before the point of a result, its sign included: results are below 2^(headroom_bits - 1).
-    ring_dimension : int, optional
-        4096, 8192, 16384 or 32768.
-
-    Raises
-    ------
-    ValueError
-        If the levels do not fit, with the number that do.
+    A ValueError states how many levels fit; `session` describes the other arguments.
     """
     if not (isinstance(scale_bits, int) and _SMALLEST_PRIME <= scale_bits <= _LARGEST_PRIME - 2):
         allowed = f"from {_SMALLEST_PRIME} to {_LARGEST_PRIME - 2}"

@@ -33,7 +33,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
     check_form(poly)
     wide = poly.to(np.zeros(1))
-    radius = radius_for(outside, sum(_forms(stage) for stage in _hidden(wide)))
+    radius = radius_for(outside, _ranges(wide))
     levels = None if levels is None else as_integer("levels", levels, 1)
     points = _points(poly, samples)
     lowering = _Lowering(wide.dim_in, radius, samples is not None)
@@ -95,16 +95,13 @@ def check_form(poly: Any) -> None:
         raise TypeError(f"poly must be a polynomial of this library, got {type(poly).__name__}.")
 
 
-def _hidden(poly: Polynomial) -> list[RidgePolynomial]:
-    """The stages that become hidden layers, in the order of the data."""
+def _ranges(poly: Polynomial) -> int:
+    """Number of entries of hidden layers that have a range: one for each unit, and one for each gate."""
     if isinstance(poly, ComposedPolynomial):
-        return [hidden for stage in poly.applied for hidden in _hidden(stage)]
-    return [poly] if isinstance(poly, RidgePolynomial) and poly.degree > 1 else []
-
-
-def _forms(p: RidgePolynomial) -> int:
-    """Number of entries of a hidden layer that have a range: one for each unit, and one for each gate."""
-    return p.units.size * (1 if p.series.gated is None else 2)
+        return sum(_ranges(stage) for stage in poly.applied)
+    if not isinstance(poly, RidgePolynomial) or poly.degree <= 1:
+        return 0
+    return poly.units.size * (1 if poly.series.gated is None else 2)
 
 
 def _points(poly: Polynomial, samples: Any) -> np.ndarray | None:

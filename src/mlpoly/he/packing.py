@@ -28,30 +28,15 @@ _ROTATION = 20  # time of a rotation, in products with a plaintext
 
 @dataclass(frozen=True)
 class PackedProduct:
-    """Products of the vectors of one layer with their matrices, summed.
-
-    Attributes
-    ----------
-    terms : tuple of LinearTerm
-        Matrices, (rows, columns), and vectors, all of one layer.
-    period_in, period_out : int
-        Distance of the copies of the vectors and of the result, at least `columns` and `rows`.
-    diagonals : int
-        Diagonals of the matrix that are multiplied: `period_in` / 2^folds.
-    folds : int
-    baby : int
-        Number b of rotations of each vector, that by zero included.
-    reach : int
-        Number of slots in which the result is needed.
-    """
+    """Products of the vectors of one layer with their matrices, summed."""
 
     terms: tuple[LinearTerm, ...]
-    period_in: int
-    period_out: int
-    diagonals: int
+    period_in: int  # distance of the copies of the vectors, at least the columns of the matrices
+    period_out: int  # distance of the copies of the result, at least their rows
+    diagonals: int  # diagonals of the matrix that are multiplied: period_in / 2^folds
     folds: int
-    baby: int
-    reach: int
+    baby: int  # rotations b of each vector, that by zero included
+    reach: int  # slots in which the result is needed
 
     @property
     def giants(self) -> range:
@@ -91,20 +76,13 @@ class PackedProduct:
 class Packing:
     """Layout of a circuit's vectors in slots.
 
-    Attributes
-    ----------
-    sums : dict
-        Packed products for the forms (layer, False) and the gates (layer, True) of each layer, and for the outputs
-        (number of layers + 1, False).
-    period : int
-        Distance of the copies of the input.
-    block : int
-        Number of slots for one row of inputs.
+    The packed products are those for the forms (layer, False) and the gates (layer, True) of each layer, and for the
+    outputs (number of layers + 1, False).
     """
 
     sums: dict[tuple[int, bool], tuple[PackedProduct, ...]]
-    period: int
-    block: int
+    period: int  # distance of the copies of the input
+    block: int  # slots for one row of inputs
 
     @property
     def rotations(self) -> int:

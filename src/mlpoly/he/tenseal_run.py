@@ -36,14 +36,6 @@ class EncryptedSession:
     Evaluation uses the public keys alone (for products and for rotations); decryption alone uses the secret key, which
     stays in the process that made it. `save_keys` writes the public ones for a server, where `load_session` reads them.
 
-    Parameters
-    ----------
-    circuit : Circuit
-    parameters : CKKS
-        With the levels and slots that the circuit needs.
-    public_keys : mapping, optional
-        Contents of a file of public keys; if None, new keys are made, the secret one too.
-
     Attributes
     ----------
     circuit : Circuit
@@ -220,13 +212,13 @@ class EncryptedSession:
     def predict(self, x: Any, check: bool = True) -> np.ndarray:
         """Encrypt, evaluate and decrypt rows of inputs (n, d), as many at a time as a ciphertext holds."""
         x = self._rows(x)
-        found = []
+        outputs = [np.zeros((0, self.circuit.dim_out))]
         with progress_bar("Encrypted inference", len(x)) as update:
             for start in range(0, len(x), self.rows):
                 update(start, f"{self.rows} rows at a time")
-                box = self.encrypt(x[start : start + self.rows], check)
-                found.append(self.decrypt(self.evaluate(box)))
-        return np.concatenate(found) if found else np.zeros((0, self.circuit.dim_out))
+                rows = self.encrypt(x[start : start + self.rows], check)
+                outputs.append(self.decrypt(self.evaluate(rows)))
+        return np.concatenate(outputs)
 
     # -- server -------------------------------------------------------------------------------------------------------
 

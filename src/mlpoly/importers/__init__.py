@@ -1,5 +1,6 @@
 """Networks from other libraries, which are imported only when they are needed, and polynomials as torch modules."""
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,5 +29,12 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, package = _MODULES[name]
-    with explain_missing(name, package):
-        return getattr(import_module(f"{__name__}.{module}"), name)
+    try:
+        with explain_missing(name, package):
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    except ImportError as error:  # raised when the function is called, so that `from mlpoly import *` works
+        return partial(_unavailable, error)
+
+
+def _unavailable(error: ImportError, *_: Any, **__: Any) -> Any:
+    raise error

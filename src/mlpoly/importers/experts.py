@@ -106,7 +106,7 @@ class _RoutedExperts(nn.Module):
 
     def __init__(self, stacked: nn.Module, known: dict[int, Expert]) -> None:
         super().__init__()
-        self.of = SimpleNamespace(stacked=stacked)  # not among the modules; the experts have it
+        self.kind = type(stacked).__name__
         for number in range(_count(stacked)):
             self.add_module(str(number), known.get(number) or Expert(stacked, number))
         self._check(stacked)
@@ -117,7 +117,7 @@ class _RoutedExperts(nn.Module):
         chosen = next((a for a in others if not a.is_floating_point()), None)
         weights = next((a for a in others if a.is_floating_point()), None)
         if chosen is None or weights is None or chosen.shape != weights.shape or chosen.dtype == torch.bool:
-            raise TypeError(f"{type(self.of.stacked).__name__} was not called with chosen experts and their weights.")
+            raise TypeError(f"{self.kind} was not called with chosen experts and their weights.")
         total = torch.zeros_like(x)
         for number in chosen.unique().tolist():
             expert = self._modules.get(str(number))
@@ -146,9 +146,7 @@ class _RoutedExperts(nn.Module):
         whole, parts = stacked(x, chosen, weights).double(), self(x, chosen, weights).double()
         tolerance = 0.05 if weight.itemsize == 2 else 1e-4  # as in probe
         if not float((whole - parts).norm()) <= tolerance * float(whole.norm()):
-            raise TypeError(
-                f"the experts of {type(stacked).__name__} one by one, weighted, do not add up to its output; {_REMEDY}"
-            )
+            raise TypeError(f"the experts of {self.kind} one by one, weighted, do not add up to its output; {_REMEDY}")
 
 
 def _count(stacked: nn.Module) -> int:

@@ -26,6 +26,7 @@ from mlpoly.networks.from_layers import from_layers
 from mlpoly.records import replace
 
 _ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}
+_OUTPUTS = ("predict", "predict_proba", "_forward_pass_fast")  # methods of estimators that compute their outputs
 
 Map = Scaling | Affine  # what a step of a pipeline does to rows
 
@@ -109,10 +110,12 @@ def _network(estimator: Any) -> Network:
         net = _network(_fitted(estimator).regressor_)
         inverses = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
         return assemble([net, *inverses])
-    if not isinstance(estimator, (MLPRegressor, MLPClassifier)):
+    kind = next((kind for kind in (MLPRegressor, MLPClassifier) if isinstance(estimator, kind)), None)
+    if kind is None or any(getattr(type(estimator), name, None) is not getattr(kind, name, None) for name in _OUTPUTS):
         raise TypeError(
             f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
-            f"TransformedTargetRegressor, got {type(estimator).__name__}. For another model with weights, pass them: "
+            f"TransformedTargetRegressor, and no subclass that predicts in another way; got "
+            f"{type(estimator).__name__}. For another model with weights, pass them: "
             f"mlpoly.MLP.from_layers([(W, b), ...], activation=...), mlpoly.Affine(W, b)."
         )
     layers = list(zip(_fitted(estimator).coefs_, estimator.intercepts_, strict=True))
@@ -147,7 +150,7 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
     _fitted(step)
     if isinstance(step, Pipeline):
         return [m for name, s in step.steps for m in _maps_of(s, f"step {name!r} of {place}", remedy)]
-    if isinstance(step, ColumnTransformer):
+    if isinstance(step, ColumnTransformer) and type(step).transform is ColumnTransformer.transform:
         return [_columns_map(step, place, remedy)]
     reason = "is not affine in its inputs"
     for kind, maps in _KNOWN.items():
@@ -155,8 +158,6 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
             if (found := maps(step)) is not None:
                 return found
             reason = "is not affine with these options"
-    if isinstance(step, SelectorMixin):
-        return [_selection(step.get_support(), step)]
     raise TypeError(f"from_sklearn cannot take {place}: {step!r} {reason}; {remedy}.")
 
 
@@ -188,14 +189,6 @@ def _centred(step: Any, mean: Any, scale: Any) -> list[Map]:
     return [_scaling(scale, 0 * scale if mean is None else -scale * mean)]
 
 
-def _min_max(step: Any) -> list[Map] | None:
-    return None if step.clip else [_scaling(step.scale_, step.min_)]
-
-
-def _max_abs(step: Any) -> list[Map] | None:
-    return None if getattr(step, "clip", False) else _centred(step, None, step.scale_)
-
-
 def _principal(step: Any) -> list[Map]:
     W = np.asarray(step.components_, np.float64)
     if step.whiten:
@@ -220,11 +213,12 @@ def _imputed(step: Any) -> list[Map] | None:
 _KNOWN: dict[type[Any], Callable[[Any], list[Map] | None]] = {
     StandardScaler: lambda s: _centred(s, s.mean_ if s.with_mean else None, s.scale_ if s.with_std else None),
     RobustScaler: lambda s: _centred(s, s.center_ if s.with_centering else None, s.scale_ if s.with_scaling else None),
-    MinMaxScaler: _min_max,
-    MaxAbsScaler: _max_abs,
+    MinMaxScaler: lambda s: None if s.clip else [_scaling(s.scale_, s.min_)],
+    MaxAbsScaler: lambda s: None if getattr(s, "clip", False) else _centred(s, None, s.scale_),
     PCA: _principal,
     IncrementalPCA: _principal,
     TruncatedSVD: lambda s: [Affine(np.asarray(s.components_, np.float64))],
     FunctionTransformer: lambda s: [] if s.func is None else None,
     SimpleImputer: _imputed,
+    SelectorMixin: lambda s: [_selection(s.get_support(), s)],
 }

@@ -55,7 +55,7 @@ def network_from_state(
         _needed(activation)
     if len(linear) < len(groups):
         return _with_batch_norms(groups, _single(activation), layout)
-    order = _in_order(linear, layout, ordered)
+    order = _in_order(linear, ordered)
     if isinstance(activation, (str, Activation)) and len(order) > 2:
         activation = _activations(order, [linear[name][0] for name in order], activation)
     elif isinstance(activation, Sequence) and not isinstance(activation, str):
@@ -78,31 +78,24 @@ def _activations(names: Sequence[str], weights: Sequence[np.ndarray], activation
             none = [*given[:i], "None", *given[i + 1 :]]
             raise ValueError(
                 f"{names[i]} and {names[i + 1]} map {before} -> {inner} -> {behind} values, as two parts of one linear "
-                f"map of low rank do, and as hidden layers of an autoencoder do; weights do not tell whether there is "
+                f"map of low rank do, and as hidden layers of an autoencoder do; weights do not show whether there is "
                 f"an activation between them. Name one for each place: activation=[{', '.join(given)}], or "
                 f"[{', '.join(none)}] if there is none there (identity on the command line)."
             )
     return [activation] * (len(names) - 1)
 
 
-def _in_order(layers: Mapping[str, Pair], layout: Layout | None, ordered: bool) -> list[str]:
+def _in_order(layers: Mapping[str, Pair], ordered: bool) -> list[str]:
     """The layers in the order in which the network computes them."""
     names = sorted(layers, key=_natural)
     if len({re.sub(r"\d+", "#", name) for name in names}) == 1:  # they differ in their numbers alone
         return names
-    if ordered and _fit_together(list(layers.values()), layout):
+    if ordered:
         return list(layers)
     raise ValueError(
         f"the names {', '.join(names)} do not show the order of the layers; pass them in order in Python: "
         f"mlpoly.MLP.from_layers([(W, b), ...], activation=...)."
     )
-
-
-def _fit_together(layers: Sequence[Pair], layout: Layout | None) -> bool:
-    shapes = [W.shape for W, _ in layers]
-    forward = all(two[1] == one[0] for one, two in pairwise(shapes))
-    backward = all(two[0] == one[1] for one, two in pairwise(shapes))
-    return (forward and layout != "in_out") or (backward and layout != "out_in")
 
 
 def _is_norm(group: Mapping[str, np.ndarray]) -> bool:

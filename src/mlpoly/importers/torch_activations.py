@@ -33,25 +33,18 @@ def _softplus(module: Any) -> Activation:
     return get("softplus", beta=module.beta)
 
 
-# Name in the registry, and for each of its parameters the attribute of the module.
+# Modules with the name of their activation, in other letters, and those with parameters: the name in the registry, and
+# for each of its parameters the attribute of the module.
+_SAME = (
+    *(nn.Identity, nn.ReLU, nn.ReLU6, nn.Hardsigmoid, nn.Hardswish, nn.SiLU, nn.Sigmoid, nn.LogSigmoid, nn.Tanh),
+    *(nn.Tanhshrink, nn.Mish, nn.Softsign, nn.SELU),
+)
 _NAMED: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
-    nn.Identity: ("identity", {}),
-    nn.ReLU: ("relu", {}),
+    **{kind: (kind.__name__.lower(), {}) for kind in _SAME},
     nn.LeakyReLU: ("leaky_relu", {"slope": "negative_slope"}),
-    nn.ReLU6: ("relu6", {}),
     nn.Threshold: ("threshold", {"threshold": "threshold", "value": "value"}),
     nn.Hardtanh: ("hardtanh", {"low": "min_val", "high": "max_val"}),
-    nn.Hardsigmoid: ("hardsigmoid", {}),
-    nn.Hardswish: ("hardswish", {}),
-    nn.SiLU: ("silu", {}),
-    nn.Sigmoid: ("sigmoid", {}),
-    nn.LogSigmoid: ("logsigmoid", {}),
-    nn.Tanh: ("tanh", {}),
-    nn.Tanhshrink: ("tanhshrink", {}),
-    nn.Mish: ("mish", {}),
-    nn.Softsign: ("softsign", {}),
     nn.ELU: ("elu", {"alpha": "alpha"}),
-    nn.SELU: ("selu", {}),
     nn.CELU: ("celu", {"alpha": "alpha"}),
 }
 _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {

@@ -219,7 +219,7 @@ def _pieces(parts: list[nn.Module]) -> list[Piece]:
             pieces += net.layers if isinstance(net, Chain) else [net]
     if not any(isinstance(piece, (Network, Scaling)) for piece in pieces):
         names = ", ".join(type(part).__name__ for part in parts) or "no modules"
-        raise TypeError(f"from_torch needs a Linear, which tells the number of inputs; got {names}.")
+        raise TypeError(f"from_torch needs a Linear, which sets the number of inputs; got {names}.")
     return pieces
 
 

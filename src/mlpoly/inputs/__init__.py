@@ -16,17 +16,6 @@ from mlpoly.inputs.resolve import (
 from mlpoly.inputs.samples import Samples
 
 __all__ = [
-    "Gaussian",
-    "GaussianMixture",
-    "Gaussians",
-    "Inputs",
-    "InputsLike",
-    "MomentAccumulator",
-    "Samples",
-    "as_inputs",
-    "check_order",
-    "checked_inputs",
-    "in_library",
-    "inputs_of",
-    "require_gaussians",
-]
+    "Gaussian", "GaussianMixture", "Gaussians", "Inputs", "InputsLike", "MomentAccumulator", "Samples", "as_inputs",
+    "check_order", "checked_inputs", "in_library", "inputs_of", "require_gaussians",
+]  # fmt: skip

@@ -17,6 +17,7 @@ from mlpoly.arrays import (
     eye,
     is_low_precision,
     namespace,
+    namespace_of,
     readable,
     widen,
 )
@@ -41,6 +42,10 @@ class MomentAccumulator:
     ----------
     count : int
         Samples seen.
+    mean : array (d,)
+        Mean of the samples, None before the first.
+    scatter : array (d, d)
+        Sum of squared deviations from the mean, None before the first sample.
 
     Examples
     --------
@@ -53,8 +58,8 @@ class MomentAccumulator:
     def __init__(self, dim: int) -> None:
         self.dim = as_integer("dim", dim, 1)
         self.count = 0
-        self._mean: Array = None
-        self._scatter: Array = None  # sum of squared deviations from the mean, (d, d)
+        self.mean: Array = None
+        self.scatter: Array = None
         self._dtype: object = None  # dtype of the samples
         self._narrow: object = None  # dtype of the Gaussian, if one was requested
 
@@ -80,22 +85,12 @@ class MomentAccumulator:
         check_shape("scatter", scatter, (mean.shape[0], mean.shape[0]), "a square matrix over the entries of mean")
         check_finite("mean", mean)
         check_finite("scatter", scatter)
-        made = cls(mean.shape[0])
-        made._join(count, widen(mean), widen(scatter))
-        made._dtype = mean.dtype if dtype is None else dtype
+        accumulator = cls(mean.shape[0])
+        accumulator._join(count, widen(mean), widen(scatter))
+        accumulator._dtype = mean.dtype if dtype is None else dtype
         if dtype is not None:
-            made._narrow = namespace(mean=mean).float32 if is_low_precision(dtype) else dtype
-        return made
-
-    @property
-    def mean(self) -> Array:
-        """Mean (d,) of the samples, None before the first."""
-        return self._mean
-
-    @property
-    def scatter(self) -> Array:
-        """Sum of squared deviations from the mean (d, d), None before the first sample."""
-        return self._scatter
+            accumulator._narrow = namespace_of(mean).float32 if is_low_precision(dtype) else dtype
+        return accumulator
 
     def __repr__(self) -> str:
         return f"MomentAccumulator(dim={self.dim}, count={self.count})"
@@ -103,15 +98,15 @@ class MomentAccumulator:
     def update(self, batch: Array) -> MomentAccumulator:
         """Add samples (n, d), or (..., d) with leading axes flattened; returns self."""
         batch = as_float_array("batch", batch, integers=True)
-        xp = namespace(batch=batch)
+        xp = namespace_of(batch)
         if len(batch.shape) < 2 or batch.shape[-1] != self.dim:
             check_shape("batch", batch, (None, self.dim), "samples in rows, as many columns as the accumulator's dim")
         rows = xp.reshape(batch, (-1, self.dim))
         if rows.shape[0] == 0:
             return self
         check_finite("batch", rows)
-        if self._mean is not None:
-            namespace(batch=batch, accumulated=self._mean)
+        if self.mean is not None:
+            namespace(batch=batch, accumulated=self.mean)
         if self._dtype is None:
             self._dtype = batch.dtype
         wide = widen(rows)
@@ -131,20 +126,20 @@ class MomentAccumulator:
             raise ValueError(f"other has dim {other.dim}, expected {self.dim}: both must see the same inputs.")
         if other.count:
             if self.count:
-                namespace(other=other._mean, accumulated=self._mean)
+                namespace(other=other.mean, accumulated=self.mean)
             if self._dtype is None:
                 self._dtype, self._narrow = other._dtype, other._narrow
-            self._join(other.count, other._mean, other._scatter)
+            self._join(other.count, other.mean, other.scatter)
         return self
 
     def _join(self, count: int, mean: Array, scatter: Array) -> None:
         if self.count == 0:
-            self.count, self._mean, self._scatter = count, mean, scatter
+            self.count, self.mean, self.scatter = count, mean, scatter
             return
         total = self.count + count
-        gap = mean - self._mean
-        self._scatter = self._scatter + scatter + (gap[:, None] * gap[None, :]) * (self.count * (count / total))
-        self._mean = self._mean + gap * (count / total)
+        gap = mean - self.mean
+        self.scatter = self.scatter + scatter + (gap[:, None] * gap[None, :]) * (self.count * (count / total))
+        self.mean = self.mean + gap * (count / total)
         self.count = total
 
     def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
@@ -162,8 +157,8 @@ class MomentAccumulator:
 
         if self.count == 0:
             raise ValueError("no samples yet: call update(batch) before gaussian().")
-        mean, cov = self._mean, self._scatter / self.count
-        xp, d = namespace(cov=cov), self.dim
+        mean, cov = self.mean, self.scatter / self.count
+        xp, d = namespace_of(cov), self.dim
         if shrinkage == "oas":
             # Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23): needs tr(S) and tr(S^2) only.
             trace2, square = xp.sum(xp.linalg.diagonal(cov)) ** 2, xp.sum(cov * cov)
@@ -185,7 +180,7 @@ class MomentAccumulator:
 
 def check_overflow(squares: Array) -> None:
     """Raise if squares of finite samples are not finite."""
-    xp = namespace(squares=squares)
+    xp = namespace_of(squares)
     if readable(squares) and not bool(xp.all(xp.isfinite(squares))):
         raise ValueError(
             f"the samples are too large: their squares overflow {squares.dtype}. Divide the samples by a common "

@@ -15,7 +15,7 @@ from mlpoly.arrays import (
     constant_index,
     device,
     eye,
-    namespace,
+    namespace_of,
     no_gradients,
     readable,
     rounding_error,
@@ -51,11 +51,11 @@ class Given:
         self.others = np.setdiff1d(np.arange(inputs.dim), self.places)
         self.center, self._count = widen(inputs.mean), inputs.dim
         self.middle = take_rows(self.center, self.places)
-        xp = namespace(mean=self.center)
+        xp = namespace_of(self.center)
         # The covariance is known to the precision of its dtype: directions below that do not vary.
         floor = rounding_floor(inputs.mean, self.center, max(len(places), 1))
         self.slack = max(10 * math.sqrt(floor), 1e-6)  # standard deviations that may be hidden in these directions
-        cov = self.center * 0 + 1 if inputs.cov is None else widen(inputs.cov)
+        cov = xp.ones_like(self.center) if inputs.cov is None else widen(inputs.cov)
         self.covariance, self.diagonal = cov, len(cov.shape) == 1
         if self.diagonal:
             self.scale = self.whitener = safe_inverse(xp.sqrt(take_rows(cov, self.places)))
@@ -77,13 +77,13 @@ class Given:
     @cached_property
     def factor(self) -> Array:
         """A (d, r) with A A' = P_S, the covariance of E[x | x_S]: E[x | x_S] = mean + A w, w standard normal."""
-        xp = namespace(center=self.center)
+        xp = namespace_of(self.center)
         spreads = take_rows(xp.sqrt(self.covariance), self.places)
         return self._placed(spreads * eye(len(self.places), spreads)).T
 
     def _placed(self, known: Array) -> Array:
         """Values (n, s) of the known inputs among zeros for all others, (n, d)."""
-        xp, index = namespace(known=known), np.full(self._count, len(self.places))
+        xp, index = namespace_of(known), np.full(self._count, len(self.places))
         index[self.places] = np.arange(len(self.places))
         padded = xp.concat([known, xp.zeros((known.shape[0], 1), dtype=known.dtype, device=device(known))], axis=1)
         return take_rows(padded.T, index).T
@@ -105,13 +105,13 @@ class Given:
         """E[x | x_S] (n, d) of values x_S (n, s)."""
         if not self.diagonal:
             return self.center + self.coordinates(known) @ self.factor.T
-        moved = namespace(scale=self.scale).where(self.scale > 0, widen(known) - self.middle, 0.0)
+        moved = namespace_of(self.scale).where(self.scale > 0, widen(known) - self.middle, 0.0)
         return self.center + self._placed(moved)
 
     @cached_property
     def left(self) -> Array:
         """Covariance of x given x_S, (d, d) or its diagonal (d,): zero for the known inputs."""
-        xp = namespace(center=self.center)
+        xp = namespace_of(self.center)
         free = np.ones(self._count)
         free[self.places] = 0.0
         mask = constant(free, self.center)
@@ -126,7 +126,7 @@ class Given:
 
     def possible(self, known: Array) -> Array:
         """Whether values x_S (n, s) can occur: where x_S does not vary there is only one."""
-        xp, u = namespace(known=known), widen(known) - self.middle
+        xp, u = namespace_of(known), widen(known) - self.middle
         still = (self.scale == 0) & (xp.abs(u) > 1e-6 * (1 + xp.abs(self.middle)))
         if self.diagonal or not len(self.places):
             return ~xp.any(still, axis=1)
@@ -135,15 +135,10 @@ class Given:
         tolerance = self.slack * (1 + xp.max(xp.abs(gap), axis=1, keepdims=True))
         return ~xp.any(still | (xp.abs(beyond) > tolerance), axis=1)
 
-    def log_density(self, known: Array) -> Array:
-        """Logarithm of the density of values x_S (n, s), on the subspace in which x_S varies."""
-        xp, w = namespace(known=known), self.coordinates(known)
-        return -xp.sum(w * w, axis=1) / 2 - self.volume - self.rank * math.log(2 * math.pi) / 2
-
 
 def _log_sum(a: Array) -> Array:
     """Sum of the logarithms of all positive entries."""
-    xp = namespace(a=a)
+    xp = namespace_of(a)
     return xp.sum(xp.log(xp.where(a > 0, a, 1.0)))
 
 
@@ -157,7 +152,7 @@ def posterior(weights: Array, given: Sequence[Given], known: Array) -> Array:
     are computed over the size of the values, and between components with the same covariance of x_S, where they are
     linear in x_S, from w_c - w_b = whitener (mean_b - mean_c).
     """
-    xp, known = namespace(weights=weights), widen(known)
+    xp, known = namespace_of(weights), widen(known)
     if not known.shape[1]:
         return xp.broadcast_to(weights, (known.shape[0], len(given))) + 0
     possible = xp.stack([g.possible(known) for g in given], axis=1) & (weights > 0)[None, :]
@@ -199,7 +194,7 @@ def check_possible(name: str, given: Sequence[Given], values: Array) -> None:
     """Raise if values (n, s) of the known inputs cannot occur under any of some Gaussians."""
     if not readable(values) or any(g.rank == len(g.places) for g in given):
         return
-    xp = namespace(values=values)
+    xp = namespace_of(values)
     possible = xp.any(xp.stack([g.possible(values) for g in given]), axis=0)
     if bool(xp.all(possible)):
         return

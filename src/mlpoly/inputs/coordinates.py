@@ -51,30 +51,22 @@ class Axes(NamedTuple):
     @property
     def forward(self) -> Array:
         """Map (r, n) from deviations to z."""
-        root = namespace(values=self.values).sqrt(self.values)
+        root = namespace_of(self.values).sqrt(self.values)
         return (self.vectors / root).T * safe_inverse(self.units)
 
     @property
     def back(self) -> Array:
         """Map (n, r) from z to deviations."""
-        return self.vectors * namespace(values=self.values).sqrt(self.values) * self.units[:, None]
+        return self.vectors * namespace_of(self.values).sqrt(self.values) * self.units[:, None]
 
 
 def principal_axes(covariance: Array, given: Array, known: float | None = None, least: float = 0.0) -> Axes:
     """Principal axes of standardised inputs whose variance exceeds rounding, and `least`.
 
-    Parameters
-    ----------
-    covariance : array (n, n)
-        In the widest precision.
-    given : array
-        Any array of the dtype in which the covariance is known.
-    known : float, optional
-        Trace of what `given` limits, as in `rounding_floor`.
-    least : float
-        Lower limit of the floor.
+    The covariance (n, n) is in the widest precision, and known in the dtype of `given`; with `known` only that part of
+    it, as in `rounding_floor`.
     """
-    xp = namespace(covariance=covariance)
+    xp = namespace_of(covariance)
     units = xp.sqrt(xp.clip(xp.linalg.diagonal(covariance), 0, None))
     inverse = safe_inverse(units)
     values, vectors = xp.linalg.eigh(0.5 * (covariance + covariance.T) * inverse * inverse[:, None])
@@ -104,7 +96,7 @@ class Coordinates:
         it would be too large there to cancel.
         """
         weights, parts = widen(inputs.weights), inputs.components
-        xp = namespace(weights=weights)
+        xp = namespace_of(weights)
         means = xp.stack([widen(g.mean) for g in parts])
         center = weights @ means
         gaps = means - center

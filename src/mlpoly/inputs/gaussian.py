@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     constant,
     eye,
     namespace,
+    namespace_of,
     positive_semidefinite,
     promote,
     readable,
@@ -118,7 +119,7 @@ class Gaussian(Gaussians):
     @property
     def weights(self) -> Array:
         """The weight of its only component: one, (1,)."""
-        return self.mean[:1] * 0 + 1
+        return namespace_of(self.mean).ones_like(self.mean[:1])
 
     @property
     def components(self) -> tuple[Gaussian, ...]:
@@ -134,7 +135,7 @@ class Gaussian(Gaussians):
 
     def _variances(self) -> Array:
         if self.cov is None:
-            return self.mean * 0 + 1
+            return namespace_of(self.mean).ones_like(self.mean)
         return self.cov if len(self.cov.shape) == 1 else super()._variances()
 
     def times_covariance(self, rows: Array) -> Array:
@@ -147,9 +148,9 @@ class Gaussian(Gaussians):
     @cached_property
     def root(self) -> Array:
         """Symmetric square root of the covariance: (d, d), or (d,) if that is diagonal or the identity."""
-        if self.cov is None:
-            return self.mean * 0 + 1
-        return namespace(cov=self.cov).sqrt(self.cov) if len(self.cov.shape) == 1 else super().root
+        if self.cov is None or len(self.cov.shape) == 1:
+            return namespace_of(self.mean).sqrt(self._variances())
+        return super().root
 
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
@@ -196,8 +197,7 @@ class Gaussian(Gaussians):
         """The covariance as a (d, d) matrix, whatever its stored form."""
         if self.cov is not None and len(self.cov.shape) == 2:
             return self.cov
-        diagonal = self.mean * 0 + 1 if self.cov is None else self.cov
-        return diagonal[:, None] * eye(self.dim, self.mean)
+        return self._variances()[:, None] * eye(self.dim, self.mean)
 
     @cached_property
     def fingerprint(self) -> str:

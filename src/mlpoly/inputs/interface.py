@@ -18,6 +18,7 @@ from mlpoly.arrays import (
     check_finite,
     check_shape,
     namespace,
+    namespace_of,
     on,
     promote,
     readable,
@@ -75,13 +76,13 @@ class Inputs(Tabular, ABC):
     @cached_property
     def root(self) -> Array:
         """Symmetric square root of the covariance: (d, d), or (d,) where that is diagonal."""
-        xp = namespace(covariance=self.covariance)
+        xp = namespace_of(self.covariance)
         values, vectors = xp.linalg.eigh(widen(self.covariance))  # in float32 it fails on covariances of low rank
         return cast_like((vectors * xp.sqrt(xp.clip(values, 0, None))) @ vectors.T, self.covariance)
 
     def _variances(self) -> Array:
         """Variance of each input, (d,)."""
-        return namespace(covariance=self.covariance).linalg.diagonal(self.covariance)
+        return namespace_of(self.covariance).linalg.diagonal(self.covariance)
 
     def _formula(self) -> str:
         """The distribution in a few letters, for tables."""
@@ -102,7 +103,7 @@ class Inputs(Tabular, ABC):
         root = widen(self.root)
         if len(root.shape) == 1:
             return cast_like(safe_inverse(root), self.root)
-        xp = namespace(root=root)
+        xp = namespace_of(root)
         values, vectors = xp.linalg.eigh(root)
         floor = rounding_floor(self.root, root, self.dim) ** 0.5 * xp.max(values)
         return cast_like((vectors * safe_inverse(xp.where(values > floor, values, 0.0))) @ vectors.T, self.root)
@@ -144,7 +145,7 @@ class Inputs(Tabular, ABC):
         scale : float or array (d,)
             Factor; the ``scale_`` of a ``StandardScaler`` that standardised the data leads back to the original units.
         shift : float or array (d,)
-            What is added then; the ``mean_`` of the scaler.
+            Added afterwards; the ``mean_`` of the scaler.
         """
         factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
         return self._rescaled(factor, offset)
@@ -187,13 +188,13 @@ class Gaussians(Inputs):
         """The c Gaussians."""
 
     def _moments(self, directions: Array, order: int) -> Array:
-        xp, weights = namespace(directions=directions), widen(self.weights)
+        xp, weights = namespace_of(directions), widen(self.weights)
         gaps = xp.stack([directions @ (widen(g.mean) - widen(self.mean)) for g in self.components])  # (c, h)
         spreads = [xp.vecdot(widen(g.times_covariance(directions)), directions) for g in self.components]
         variances = xp.clip(xp.stack(spreads), 0, None)
         inverse = safe_inverse(xp.sqrt(weights @ (gaps**2 + variances)))
         gaps, variances = gaps * inverse, variances * inverse**2
-        powers = [gaps * 0 + 1, gaps]
+        powers = [xp.ones_like(gaps), gaps]
         for k in range(2, order + 1):
             powers.append(gaps * powers[k - 1] + (k - 1) * variances * powers[k - 2])  # of N(gap, variance), by parts
         return xp.stack([weights @ power for power in powers[: order + 1]])
@@ -201,18 +202,18 @@ class Gaussians(Inputs):
 
 def unit_arrays(scale: Any, shift: Any, dim: int, like: Array) -> tuple[Array, Array]:
     """Check scale and shift of a change of units; return them as arrays (dim,) in the widest precision."""
-    found = []
+    arrays = []
     for name, value in (("scale", scale), ("shift", shift)):
-        a = as_float_array(name, value, integers=True)
-        a = on(widen(a), widen(like))
+        a = on(widen(as_float_array(name, value, integers=True)), widen(like))
         if len(a.shape) == 0:
-            a = namespace(a=a).broadcast_to(a, (dim,)) + 0
+            a = namespace_of(a).broadcast_to(a, (dim,)) + 0
         check_shape(name, a, (dim,), "one number, or one per input")
         check_finite(name, a)
-        found.append(a)
-    if readable(found[0]) and bool(namespace(scale=found[0]).any(found[0] == 0)):
+        arrays.append(a)
+    factor, offset = arrays
+    if readable(factor) and bool(namespace_of(factor).any(factor == 0)):
         raise ValueError("scale has a zero; an input in units of zero has no value, so use 1 for constant inputs.")
-    return found[0], found[1]
+    return factor, offset
 
 
 def digest(*arrays: Array | None) -> str:

@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     column_names,
     constant,
     namespace,
+    namespace_of,
     promote,
     readable,
     rounding_error,
@@ -207,7 +208,7 @@ class GaussianMixture(Gaussians):
 
     def _variances(self) -> Array:
         gaps = self.means - self.mean
-        return self.weights @ (namespace(gaps=gaps).stack([g._variances() for g in self.components]) + gaps**2)
+        return self.weights @ (namespace_of(gaps).stack([g._variances() for g in self.components]) + gaps**2)
 
     def __repr__(self) -> str:
         return f"GaussianMixture(components={self.weights.shape[0]}, dim={self.dim})"
@@ -239,7 +240,7 @@ class GaussianMixture(Gaussians):
             for c, g in enumerate(self.components)
             if (labels == c).any()
         ]
-        drawn = take_rows(namespace(noise=noise).concat(parts), np.argsort(order, kind="stable"))
+        drawn = take_rows(namespace_of(noise).concat(parts), np.argsort(order, kind="stable"))
         drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
 
@@ -292,7 +293,7 @@ def _checked_weights(weights: Array) -> Array:
     check_finite("weights", weights)
     if not readable(weights):
         return weights
-    eps = float(namespace(weights=weights).finfo(weights.dtype).eps)
+    eps = float(namespace_of(weights).finfo(weights.dtype).eps)
     (weights,) = promote(weights)  # their sum must be one to more than three digits
     values = to_numpy(weights).astype(float)
     if (values < 0).any():

@@ -17,6 +17,7 @@ from mlpoly.arrays import (
     chunks,
     column_names,
     namespace,
+    namespace_of,
     readable,
     safe_inverse,
     scalar,
@@ -68,7 +69,7 @@ class Samples(Inputs):
         if 0 in x.shape:
             columns = "columns; a sample needs one input or more"
             raise ValueError(f"x has no {columns if x.shape[0] else 'rows; pass at least one sample'}.")
-        xp = namespace(x=x)
+        xp = namespace_of(x)
         if readable(x) and (bad := int(np.count_nonzero(to_numpy(~xp.all(xp.isfinite(x), axis=1))))):
             raise ValueError(
                 f"x holds NaN or infinite entries in {bad} of its {x.shape[0]} rows; drop these rows first, for "
@@ -112,14 +113,14 @@ class Samples(Inputs):
             yield x, widen(x[:, :1]) * 0 + 1 / self.count if weights is None else widen(weights[rows])[:, None]
 
     def _variances(self) -> Array:
-        xp = namespace(x=self.x)
-        rows = self.chunks(max(1, _NUMBERS // self.dim))
+        xp = namespace_of(self.x)
+        rows = self.chunks(self._rows)
         return sum(xp.sum(weights * (widen(x) - self.mean) ** 2, axis=0) for x, weights in rows)
 
     @cached_property
     def mean(self) -> Array:
         """Mean of the samples, (d,), in float64 where the library has it."""
-        xp, first = namespace(x=self.x), widen(self.x[0, :])
+        xp, first = namespace_of(self.x), widen(self.x[0, :])
         # Relative to the first sample: a constant input then has exactly its value as mean, and no variance.
         return first + sum(xp.sum(w * (widen(x) - first), axis=0) for x, w in self.chunks(self._rows))
 
@@ -152,7 +153,7 @@ class Samples(Inputs):
         return replace(self, x=offset + factor * widen(self.x))
 
     def _moments(self, directions: Array, order: int) -> Array:
-        xp = namespace(directions=directions)
+        xp = namespace_of(directions)
         size = max(1, _NUMBERS // max(directions.shape))
 
         def projected(scale: Array) -> Iterator[tuple[Array, Array]]:

@@ -52,24 +52,11 @@ def block_cg(
     """Minimise misfit - 2 <b, x> + <x, A x> over blocks x of o vectors.
 
     Stops when the expected further decrease of the misfit is below `tolerance` times the misfit, or when rounding
-    ends all progress. A KeyboardInterrupt ends it with the current iterate.
-
-    Parameters
-    ----------
-    apply, precondition : callable
-        Symmetric positive (semi)definite operators on blocks of the shape of `b`. They return new arrays.
-    b : array (o, ...)
-        Right-hand sides.
-    misfit : float
-        Value at x = 0.
-    tolerance : float
-    max_iterations : int
-    start : array (o, ...), optional
-        First iterate, zero by default.
-    rounding : float, optional
-        Relative rounding error of `apply`, by default that of the dtype: residuals and curvatures below it are noise.
-    report : callable, optional
-        Called with the number of iterations made and the misfit after each of them.
+    ends all progress. A KeyboardInterrupt ends it with the current iterate. `apply` and `precondition` are symmetric
+    positive (semi)definite operators on blocks of the shape of b, (o, ...), and return new arrays; `misfit` is the
+    value at x = 0, and `start` the first iterate, zero by default. Residuals and curvatures below the relative
+    `rounding` error of `apply`, by default that of the dtype, are noise. `report` is called with the number of
+    iterations and the misfit after each of them.
     """
     xp = namespace(b=b)
     rounding = float(xp.finfo(b.dtype).eps) if rounding is None else rounding
@@ -111,11 +98,11 @@ def block_cg(
     try:
         while not converged:
             # Here r is the true residual. Rounding has ended all progress if it is at the level of noise, or has hardly
-            # shrunk since the last true residual.
-            residual = scalar(search.residual)
-            if residual <= 400 * noise or residual > 0.25 * before:
+            # shrunk since the last true residual, unless the limit on iterations is why.
+            residual, stopped = scalar(search.residual), len(history) >= max_iterations
+            if residual <= 400 * noise or (residual > 0.25 * before and not stopped):
                 converged, exhausted, gain = True, True, 0.0
-            if converged or len(history) >= max_iterations:
+            if converged or stopped:
                 break
             before = residual
             residuals, decreases = list[float](), list[float]()
@@ -176,12 +163,11 @@ class _BestStep:
 def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], rounding: float) -> _BestStep | None:
     """Step that minimises the misfit along the directions of a search, for residuals r; None without any direction.
 
-    Directions must be independent, or their curvature cannot be inverted. The obvious way is to make them orthonormal
-    in every iteration, which is done on a CPU. A GPU would then have to wait for the host twice: for the orthonormal
-    basis, and for the inverse of the curvature. So there the directions are left alone unless they are nearly
-    dependent. The host computes the basis that would make them orthonormal from their inner products, while the GPU
-    computes their images, and only the small curvature matrix is transformed to it. That leaves one wait, after which
-    the GPU has work until the next images.
+    Directions must be independent, or their curvature cannot be inverted. On a CPU they are made orthonormal in every
+    iteration. A GPU would then have to wait for the host twice: for the orthonormal basis, and for the inverse of the
+    curvature. So there the directions are left alone unless they are nearly dependent. The host computes the basis that
+    would make them orthonormal from their inner products, while the GPU computes their images, and only the small
+    curvature matrix is transformed to it: one wait, after which the GPU has work until the next images.
     """
     directions, independent = search.directions, search.independent
     if independent:

@@ -27,20 +27,8 @@ def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) ->
     of it is kept orthogonal: otherwise Lanczos finds converged pairs again and again. When the basis is full, the
     method restarts from its best part, which bounds the memory and loses next to nothing.
 
-    Parameters
-    ----------
-    apply : callable
-        Product of the operator with a block (d, m).
-    start : array (d, b)
-        First block, b > k.
-    k : int
-
-    Returns
-    -------
-    values : array (k,), of descending magnitude
-    vectors : array (d, k)
-    residual : float
-        Largest |A v - value v| over the pairs, relative to the largest |value|.
+    `apply` multiplies the operator with a block (d, m), and `start` (d, b) is the first one, b > k. Returns values (k,)
+    of descending magnitude, vectors (d, k), and the largest |A v - value v| over the largest |value|.
     """
     xp = namespace(start=start)
     tolerance = 1000 * float(xp.finfo(start.dtype).eps)

@@ -23,19 +23,15 @@ _BEYOND_DOUBT = 1e-2  # the same, where rounding makes no difference in single p
 
 
 class LeastSquares:
-    """Rows seen so far, as their triangular factor; leading axes are separate problems.
+    """Rows [B f] seen so far, for t basis functions and o outputs; leading axes are separate problems.
 
-    Attributes
-    ----------
-    factor : array (..., m, t + o)
-        R of all rows [B f], for t basis functions and o outputs. It holds everything about the problem that depends on
-        x: up to a constant, |B x - f|^2 is |R_B x - R_f|^2.
-    rank : int
-        Number of combinations of basis functions that `solve` found to be above rounding, summed over all problems.
+    They are kept as their triangular factor R, which holds all that depends on x: up to a constant, |B x - f|^2 is
+    |R_B x - R_f|^2. `rank` is the number of combinations of basis functions that `solve` found to be above rounding,
+    summed over all problems.
     """
 
     def __init__(self) -> None:
-        self.factor: Array = None
+        self.factor: Array = None  # (..., m, t + o)
         self.rank = 0
         self._terms = 0
 
@@ -55,14 +51,7 @@ class LeastSquares:
         Where the components determine the polynomial, the second part makes no visible difference. Where the optimum is
         a small difference of huge terms, it avoids the terms that rounding would destroy. The minimum cannot increase
         with the degree, because lower degrees are included in higher ones. Combinations of basis functions that vanish
-        on all components get coefficient zero.
-
-        Parameters
-        ----------
-        rounding : float
-            Relative rounding error of the numbers that hold the polynomial.
-        noise : float
-            Number of rounding errors that may add up to a singular value which should be zero.
+        on all components get coefficient zero: `noise` rounding errors may add up to their singular value.
         """
         xp, t = namespace(factor=self.factor), self._terms
         basis, targets = self.factor[..., :t], self.factor[..., t:]

@@ -8,15 +8,9 @@ from mlpoly.arrays import Array, namespace, safe_inverse, scalar
 class ShrunkLeastSquares:
     """Targets on features that are scaled to variance one, for every shrinkage by one eigendecomposition.
 
-    Minimises E|y - level - F C|^2 + shrinkage |D C|^2, with D the standard deviations of the features F. Directions in
-    which the features do not vary get no coefficient: without shrinkage D C is of least norm.
-
-    Parameters
-    ----------
-    moments : array (1 + m + o, 1 + m + o)
-        Sums of products of 1, m features and o targets over samples.
-    features : int
-        Their number m.
+    Minimises E|y - level - F C|^2 + shrinkage |D C|^2, with D the standard deviations of the m features F. Directions
+    in which the features do not vary get no coefficient: without shrinkage D C is of least norm. The problem is given
+    by the sums of products of 1, features and o targets over samples, (1 + m + o, 1 + m + o).
     """
 
     def __init__(self, moments: Array, features: int) -> None:

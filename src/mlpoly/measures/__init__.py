@@ -1,11 +1,10 @@
 """Measures: how far a polynomial is from its network, and how the network's variance is spread over degrees."""
 
 from mlpoly.measures.check import DataCheck, UnitCheck, check
-from mlpoly.measures.compare import Comparison, Comparisons, compare
+from mlpoly.measures.compare import Comparison, Comparisons, compare, kl
 from mlpoly.measures.conditional_mean import ConditionalMean, conditional_mean
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
 from mlpoly.measures.fvu import fvu
-from mlpoly.measures.kl import kl
 from mlpoly.measures.second_moments import SecondMoment, second_moment
 from mlpoly.measures.sensitivity import Sensitivity, sensitivity
 from mlpoly.measures.shapley import Shapley, shapley

@@ -1,4 +1,4 @@
-"""All measures on data at once, from a single evaluation of network and polynomial."""
+"""Measures on data: the divergence of two classifiers, and all at once from a single evaluation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any, overload
 
 from mlpoly.arrays import Array, scalar
 from mlpoly.inputs import InputsLike
-from mlpoly.measures.arguments import checked_data
-from mlpoly.measures.outputs import outputs_of
-from mlpoly.plottable import Plottable
+from mlpoly.measures.outputs import checked_data, outputs_of
 from mlpoly.records import record
 from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
-from mlpoly.tables import Cell, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
 @record
@@ -41,8 +39,7 @@ class Comparison(Tabular, Plottable):
 
     def measures(self) -> dict[str, FVU | Estimate]:
         """Return the measures that were taken, by their names."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
     def _table(self) -> Table:
         rows = []
@@ -81,10 +78,7 @@ def compare(
 ) -> Comparison: ...
 @overload
 def compare(
-    net: Callable[[Array], Array],
-    poly: Mapping[str, Callable[[Array], Array]],
-    inputs: InputsLike,
-    labels: Any = None,
+    net: Callable[[Array], Array], poly: Mapping[str, Callable[[Array], Array]], inputs: InputsLike, labels: Any = None
 ) -> Comparisons: ...
 def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels: Any = None) -> Any:
     """Return `fvu`, `kl`, agreement and accuracy on data together, with one evaluation of the network.
@@ -134,3 +128,32 @@ def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels
 
     found = {str(name): compared(str(name), model) for name, model in models.items()}
     return Comparisons(found) if several else found["poly"]
+
+
+def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike) -> Estimate:
+    """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
+
+    Parameters
+    ----------
+    net : MLP, GLU, or any callable from (n, d) to (n, o)
+        Its outputs f are logits. A single one is that of class 1 against class 0, whose probability is its sigmoid.
+    poly : Polynomial, or any callable
+    inputs : data (n, d), or Samples
+
+    Returns
+    -------
+    Estimate
+        As a number it is the mean; ``.standard_error``.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
+    >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
+    >>> polys = [mp.fit(net, mp.Gaussian.standard(2), degree) for degree in (1, 3, 5)]
+    >>> [round(float(mp.kl(net, poly, x)), 3) for poly in polys]
+    [0.03, 0.017, 0.006]
+    """
+    data = checked_data(inputs, net=net, poly=poly)
+    f = outputs_of("net", net, data.x)
+    return kl_of_outputs(f, outputs_of("poly", poly, data.x, f.shape[1]), data.weights)

@@ -15,8 +15,8 @@ from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine
-from mlpoly.plottable import Plottable
 from mlpoly.records import map_arrays, trusted
+from mlpoly.tables import Plottable
 from mlpoly.units import Units
 
 _NUMBERS = 2**21  # values of hidden units at once

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy
-from mlpoly.inputs import InputsLike, Samples, as_inputs
+from typing import Any
+
+import numpy as np
+
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_result,
+    namespace,
+    no_gradients,
+    readable,
+    safe_inverse,
+    scalar,
+    to_numpy,
+)
+from mlpoly.errors import TooLargeError
+from mlpoly.fitting.samples.exact import regression
+from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.each_gaussian import expansions
-from mlpoly.measures.on_samples import degrees_on_samples
 from mlpoly.moments import inner
-from mlpoly.networks import Network
-from mlpoly.plottable import Plottable
+from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices
+from mlpoly.networks import Network, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record
@@ -107,7 +122,7 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
     """
     n = as_integer("degree", degree, 1)
     if isinstance(inputs := as_inputs(inputs), Samples):
-        return DegreeSpectrum(*degrees_on_samples(net, inputs, n))
+        return _on_samples(net, inputs, n)
     parts = [(w, f.mean, inner(f, f, degree=n)) for w, f in expansions(net, inputs)]
     mean = sum(w * m for w, m, _ in parts)
     between = sum(w * (m - mean) ** 2 for w, m, _ in parts)
@@ -116,3 +131,39 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
     total = namespace(head=head).sum(head, axis=0) + tail + between
     bound = sum(w * v.bound for w, _, v in parts)
     return DegreeSpectrum(*[cast_result(a, net.prototype) for a in (head, total, tail, between, bound)])
+
+
+def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
+    """The variance that least squares of degree k explains beyond degree k - 1.
+
+    One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower
+    degrees spans a space, and the outputs' part in that space is the variance at degree k.
+    """
+    checked_inputs(check_network(net), inputs)
+    with no_gradients(net.prototype):
+        rows = regression(net, inputs, degree)
+        if rows is None:
+            raise TooLargeError(
+                f"polynomials of degree {degree} on these samples have more than {MOST_MONOMIALS} monomials; lower "
+                f"degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
+            )
+        sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
+        terms, factor = int(sizes.sum()), rows.problem.factor
+        xp = namespace(factor=factor)
+        basis, rest = factor[:, :terms], factor[:, terms:]
+        basis = basis * safe_inverse(xp.sqrt(xp.sum(basis * basis, axis=0)))
+        floor = 10 * terms * float(xp.finfo(basis.dtype).eps)  # as in the solution for the coefficients
+        explained = []
+        for size in sizes.tolist():
+            new, triangle = xp.linalg.qr(basis[:, :size])
+            if size and scalar(xp.min(xp.abs(xp.linalg.diagonal(triangle)))) < 1e-4:  # some columns may be dependent
+                left, values, _ = xp.linalg.svd(basis[:, :size], full_matrices=False)
+                new = left * xp.astype(values > floor, left.dtype)
+            along = new.T @ rest
+            explained.append(xp.sum(along * along, axis=0))
+            rest = rest - new @ along
+            basis = basis[:, size:] - new @ (new.T @ basis[:, size:])
+        head = xp.stack(explained[1:])
+        remainder = xp.sum(rest * rest, axis=0)
+        parts = (head, xp.sum(head, axis=0) + remainder, remainder, remainder * 0, remainder * 0)
+    return DegreeSpectrum(*[cast_result(a, net.prototype) for a in parts])

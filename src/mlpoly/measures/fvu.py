@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    cast_result,
-    chunks,
-    namespace,
-    no_gradients,
-    readable,
-    scalar,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, no_gradients, readable, scalar
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
-from mlpoly.measures.arguments import check_functions, checked_data
 from mlpoly.measures.each_gaussian import gaussians
-from mlpoly.measures.outputs import outputs_of
+from mlpoly.measures.outputs import check_functions, checked_data, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
-from mlpoly.polynomials.base import map_polynomial
 from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
@@ -106,13 +92,12 @@ def fvu(
     layer, poly = check_network(net), cast(Polynomial, poly)
     if not isinstance(layer, Layer) or not poly.closed_form:
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _Error.under(layer, poly, g)) for w, g in gaussians(layer, inputs)]
-    mean = sum(w * e.mean for w, e in parts)
-    variance = sum(w * (e.variance + (e.mean - mean) ** 2) for w, e in parts)  # within the Gaussians and between them
+    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs)]
+    whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
+    mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
+    variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
     xp = namespace(variance=variance)
-    variance = xp.where(variance > sum(w * e.rounding for w, e in parts), variance, 0.0)
-    missed, squares = sum(w * e.miss_mean for w, e in parts), sum(w * e.miss for w, e in parts)
-    bound = sum(w * e.bound for w, e in parts)
+    variance = xp.where(variance > whole.rounding, variance, 0.0)
     found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
     return _beside_data(map_arrays(found, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
 
@@ -150,43 +135,42 @@ def _beside_data(found: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU
     return replace(found, data=data)
 
 
-@dataclass(frozen=True)
-class _Error:
-    """Moments under one Gaussian, (o,) each; those of a mixture are their weighted means."""
+class _Gap(NamedTuple):
+    """Moments under one Gaussian of a network f and of its difference from a polynomial p, (o,) each."""
 
     mean: Array  # E[f]
     variance: Array  # Var[f]
-    miss_mean: Array  # E[f - p]
-    miss: Array  # E[(f - p)^2]
-    bound: Array  # on the truncation error of `variance` and `miss`
+    missed: Array  # E[f - p]
+    squares: Array  # E[(f - p)^2]
+    bound: Array  # on the truncation error of `variance` and `squares`
     rounding: Array  # a variance below this is zero
 
-    @classmethod
-    def under(cls, net: Layer, poly: Polynomial, inputs: Gaussian) -> _Error:
-        """Moments of a network and of its difference from any polynomial.
 
-        The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
-        difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
-        """
-        f = Expansion.of(net, inputs)
-        p = poly.hermite(inputs, f.units)
-        n = p.degree
-        spread = inner(f, f, degree=n)
-        best, own = common(f.best(n), p)
-        apart = best.minus(own)
-        miss = spread.tail + inner(apart, apart).total + apart.mean**2
-        # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
-        xp = namespace(tail=spread.tail)
-        eps = 100 * float(xp.finfo(miss.dtype).eps)
-        spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
-        if f.readout is not None:
-            spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
-        values = xp.maximum(values, xp.abs(f.mean))  # which has the bias too
-        rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
-        if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
-            beyond = inner(p, p, degree=n).bound
-            bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
-        return cls(f.mean, spread.total, apart.mean, miss, bound, rounding)
+def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
+    """Moments of a network and of its difference from any polynomial.
+
+    The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
+    difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
+    """
+    f = Expansion.of(net, inputs)
+    p = poly.hermite(inputs, f.units)
+    n = p.degree
+    spread = inner(f, f, degree=n)
+    best, own = common(f.best(n), p)
+    apart = best.minus(own)
+    miss = spread.tail + inner(apart, apart).total + apart.mean**2
+    # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
+    xp = namespace(tail=spread.tail)
+    eps = 100 * float(xp.finfo(miss.dtype).eps)
+    spreads, values = xp.sqrt(f.variances), xp.abs(f.centres)
+    if f.readout is not None:
+        spreads, values = xp.abs(f.readout) @ spreads, xp.abs(f.readout) @ values
+    values = xp.maximum(values, xp.abs(f.mean))  # which has the bias too
+    rounding, bound = eps * spreads**2 + (eps * values) ** 2, spread.bound
+    if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
+        beyond = inner(p, p, degree=n).bound
+        bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
+    return _Gap(f.mean, spread.total, apart.mean, miss, bound, rounding)
 
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
@@ -204,15 +188,8 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     outputs = propagate(net, inputs, cumulants=3 if takes_third_cumulants(net) else 2)[-1]
     xp = namespace(mean=outputs.mean)
     center = cast_like(inputs.mean, net.prototype)
-    apart = map_polynomial(to_dense(best, center) - to_dense(poly, center), widen)
-    level, square = apart.constant, xp.sum(apart.constant) * 0
-    if apart.quadratic is not None:
-        spread = apart.quadratic @ widen(inputs.covariance)
-        level = level + xp.linalg.trace(spread)
-        square = 2 * xp.sum(spread * xp.matrix_transpose(spread))
-    if apart.linear is not None:
-        square = square + xp.sum(widen(inputs.times_covariance(apart.linear)) * apart.linear)
+    level, spread = (to_dense(best, center) - to_dense(poly, center)).moments(inputs)
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
     beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
-    missed = beyond + (square + xp.sum(level**2)) / variance
+    missed = beyond + xp.sum(spread + level**2) / variance
     return replace(found, closure=cast_result(missed, net.prototype))

@@ -20,19 +20,19 @@ Worth = Callable[[tuple[int, ...]], Array]  # of a set of players, in ascending 
 
 
 class Counted:
-    """A game whose evaluations move a progress bar."""
+    """A game whose evaluations are kept, and move a progress bar."""
 
     def __init__(self, worth: Worth, update: Callable[[int, str], Any]) -> None:
         self.worth, self.update = worth, update
-        self.seen: set[tuple[int, ...]] = set()
+        self.worths: dict[tuple[int, ...], Array] = {}
 
     def __call__(self, chosen: Sequence[int]) -> Array:
         """Worth of a set of players, (o,)."""
         key = tuple(sorted(chosen))
-        if key not in self.seen:
-            self.seen.add(key)
-            self.update(len(self.seen), "")
-        return self.worth(key)
+        if key not in self.worths:
+            self.worths[key] = self.worth(key)
+            self.update(len(self.worths), "")
+        return self.worths[key]
 
 
 def drawn_orders(count: int, permutations: int | None) -> int:
@@ -67,24 +67,21 @@ def shapley_values(worth: Callable[[Sequence[int]], Array], count: int, permutat
                 for chosen in itertools.combinations(others, size):
                     total[i] = total[i] + weight * (worth((*chosen, i)) - worth(chosen))
         return xp.stack(total), None
-    found, rng = [], np.random.default_rng(seed)
+    growths, rng = [], np.random.default_rng(seed)
     for _ in range(drawn // 2):
         forward = rng.permutation(count).tolist()
-        each = [_growth(worth, way) for way in (forward, forward[::-1])]  # in both directions: errors partly cancel
-        found.append((each[0] + each[1]) / 2)
-    samples = xp.stack(found)  # (draws / 2, g, o)
+        both = [_growth(worth, order) for order in (forward, forward[::-1])]  # in both directions: errors partly cancel
+        growths.append((both[0] + both[1]) / 2)
+    samples = xp.stack(growths)  # (draws / 2, g, o)
     mean = xp.mean(samples, axis=0)
-    return mean, xp.sqrt(xp.sum((samples - mean) ** 2, axis=0) / (len(found) * (len(found) - 1)))
+    return mean, xp.sqrt(xp.sum((samples - mean) ** 2, axis=0) / (len(growths) * (len(growths) - 1)))
 
 
-def _growth(worth: Callable[[Sequence[int]], Array], way: list[int]) -> Array:
+def _growth(worth: Callable[[Sequence[int]], Array], order: list[int]) -> Array:
     """How much the worth grows when each group joins those before it, (g, o)."""
-    before, growth = worth(()), {}
-    for place in range(len(way)):
-        after = worth(way[: place + 1])
-        growth[way[place]] = after - before
-        before = after
-    return namespace(worth=before).stack([growth[i] for i in range(len(way))])
+    worths = [worth(order[:k]) for k in range(len(order) + 1)]
+    growth = {player: after - before for player, before, after in zip(order, worths, worths[1:], strict=False)}
+    return namespace(worth=worths[0]).stack([growth[i] for i in range(len(order))])
 
 
 def input_groups(groups: Any, inputs: Inputs) -> tuple[tuple[str, ...], list[np.ndarray]]:

@@ -1,10 +1,12 @@
-"""Outputs of models on data."""
+"""Models that measures compare, and their outputs on data; each message names the argument and what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_shape, chunks, namespace
+from mlpoly.inputs import Samples, as_inputs, check_order
 
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 
@@ -16,3 +18,54 @@ def outputs_of(name: str, model: Callable[[Array], Array], x: Array, columns: in
     outputs = namespace(x=x).concat(parts)
     check_shape(name, outputs, (x.shape[0], columns), "one row per sample, as many columns as there are outputs")
     return outputs
+
+
+def checked_data(inputs: Any, minimum: int = 1, **models: Any) -> Samples:
+    """Check data (n, d), or `Samples`, for callables that take them; at least `minimum` rows."""
+    for name, model in models.items():
+        if not callable(model):
+            raise TypeError(
+                f"{name} must be a network, a polynomial or any callable from (n, d) to (n, o), got "
+                f"{type(model).__name__}."
+            )
+    sized = {name: model for name, model in models.items() if _has_sizes(model)}
+    if len(sized) == 2:
+        check_functions(*sized.values())
+    data = as_inputs(inputs)
+    if not isinstance(data, Samples):
+        raise TypeError(
+            f"inputs must be data of shape (n, d), or mlpoly.Samples, got {type(data).__name__}; "
+            f"inputs.sample(n) draws some."
+        )
+    for name, model in sized.items():
+        if data.dim != model.dim_in:
+            raise ValueError(f"inputs have {data.dim} columns, but the network takes {model.dim_in} inputs.")
+        check_order(data, model.names, name)
+    if data.count < minimum:
+        purpose = "a mean" if minimum == 1 else "a variance"
+        raise ValueError(f"inputs have {data.count} rows; {purpose} needs at least {minimum}.")
+    return data
+
+
+def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly")) -> None:
+    """Raise unless both are functions of this library with the same inputs and outputs."""
+    for name, value in zip(names, (net, poly), strict=True):
+        if not _has_sizes(value):
+            hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
+            if callable(value) and name in ("net", "poly"):
+                hint += "; on data (n, d) as inputs any callable works"
+            raise TypeError(
+                f"{name} must be a network or polynomial of this library, got {type(value).__name__}{hint}."
+            )
+    if (net.dim_in, net.dim_out) != (poly.dim_in, poly.dim_out):
+        remedy = "was the polynomial fitted to another network?"
+        if names != ("net", "poly"):
+            remedy = "only functions with the same numbers of inputs and outputs can be compared."
+        raise ValueError(
+            f"{names[0]} maps {net.dim_in} -> {net.dim_out}, but {names[1]} maps {poly.dim_in} -> {poly.dim_out}; "
+            f"{remedy}"
+        )
+
+
+def _has_sizes(value: Any) -> bool:
+    return all(hasattr(value, a) for a in ("dim_in", "dim_out", "names", "__call__"))

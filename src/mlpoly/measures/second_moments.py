@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, cast_result, to_numpy
-from mlpoly.inputs import InputsLike, Samples, as_inputs
+from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
+from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.each_gaussian import expansions
-from mlpoly.measures.on_samples import moments_on_samples
+from mlpoly.measures.outputs import outputs_of
 from mlpoly.moments import inner
-from mlpoly.networks import Network
-from mlpoly.plottable import Plottable
+from mlpoly.networks import Network, check_network
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record
@@ -70,13 +69,15 @@ def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment
     0.68169
     """
     if isinstance(inputs := as_inputs(inputs), Samples):
-        return SecondMoment(*moments_on_samples(net, inputs))
-    parts = []  # weight, mean (o,) and covariance (o, o) under each Gaussian
-    for weight, f in expansions(net, inputs):
-        parts.append((weight, f.mean, inner(f, f, full=True)))
-    mean = sum(w * m for w, m, _ in parts)
-    gaps = [(w, m - mean) for w, m, _ in parts]
-    cov = sum(w * c.tail for w, _, c in parts) + sum(w * g[:, None] * g[None, :] for w, g in gaps)
-    bound = sum(w * c.bound for w, _, c in parts)
-    raw = cov + mean[:, None] * mean[None, :]
+        checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
+        values = outputs_of("net", net, inputs.x)
+        check_finite("net(x)", values)
+        outputs = Samples(values, inputs.weights)
+        mean, cov, bound = outputs.mean, outputs.covariance, outputs.covariance * 0
+    else:
+        parts = [(w, f.mean, inner(f, f, full=True)) for w, f in expansions(net, inputs)]
+        mean = sum(w * m for w, m, _ in parts)
+        cov = sum(w * (c.tail + (m - mean)[:, None] * (m - mean)) for w, m, c in parts)
+        bound = sum(w * c.bound for w, _, c in parts)
+    raw = cov + mean[:, None] * mean
     return SecondMoment(*[cast_result(a, net.prototype) for a in (mean, raw, cov, bound)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_need
 from mlpoly.measures.second_moments import second_moment
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _DRAWS = 2**14  # of a mixture
 _TOLERANCE = 1e-6  # relative error of what is averaged over them, far below the scatter of the draws
@@ -134,16 +132,16 @@ def sensitivity(
     variance, xp = explained.variance, namespace(variance=explained.variance)
     if not bool(xp.all(variance > 0)):
         raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
-    worth = cache(explained)
-    sets = sets_needed(count, permutations, interactions)
-    with progress_bar("sets of inputs", sets) as update:
-        known = Counted(worth, update)
+    with progress_bar("sets of inputs", sets_needed(count, permutations, interactions)) as update:
+        known = Counted(explained, update)
         first = xp.stack([known((i,)) for i in whole]) / variance
         total = 1 - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole]) / variance
         effects, error = shapley_values(known, count, permutations, seed)
         pairs = None
-        if interactions:
-            pairs = xp.stack([xp.stack([_beyond(known, i, j) for j in whole]) for i in whole]) / variance
+        if interactions:  # what two groups explain together beyond what each explains alone
+            none = known(())
+            table = [[none if i == j else known((i, j)) - known((i,)) - known((j,)) for j in whole] for i in whole]
+            pairs = xp.stack([xp.stack(row) for row in table]) / variance
     drawn = [] if error is None else [f"{drawn_orders(count, permutations)} orders of the inputs"]
     sampled = " and ".join([*explained.sampled, *drawn])
     if explained.error is not None:  # of the draws of a mixture
@@ -152,11 +150,6 @@ def sensitivity(
     bound = explained.bound / variance
     made = Sensitivity(first, total, effects / variance, variance, pairs, error, bound, names, sampled)
     return map_arrays(made, lambda a: cast_result(a, net.prototype))
-
-
-def _beyond(worth: Any, i: int, j: int) -> Array:
-    """What two groups explain together beyond what each explains alone, (o,)."""
-    return worth(()) if i == j else worth((i, j)) - worth((i,)) - worth((j,))
 
 
 # -- what a set of inputs explains -------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,9 @@ from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.each_gaussian import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record
@@ -67,12 +65,7 @@ class Shapley(Tabular, Plottable):
 
 
 def shapley(
-    net: Network,
-    x: Array,
-    inputs: Inputs,
-    groups: Any = None,
-    permutations: int | None = None,
-    seed: int = 0,
+    net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:
     """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
 
@@ -102,7 +95,7 @@ def shapley(
     names, places = input_groups(groups, inputs)
     worth = prediction_worth(net, x, inputs, places)
     with progress_bar("sets of inputs", sets_needed(len(names), permutations)) as update:
-        values, error = shapley_values(Counted(cache(worth), update), len(names), permutations, seed)
+        values, error = shapley_values(Counted(worth, update), len(names), permutations, seed)
     mean, prediction = worth(()), worth(tuple(range(len(names))))
     made = Shapley(values, mean, prediction, error, names)
     return map_arrays(made, lambda a: cast_result(a, net.prototype))

@@ -7,14 +7,13 @@ from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
 from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
-from mlpoly.measures.arguments import check_functions
 from mlpoly.measures.each_gaussian import expansion, gaussians
+from mlpoly.measures.outputs import check_functions
 from mlpoly.moments import ByDegree, inner
 from mlpoly.networks import Network, check_layer
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record
-from mlpoly.tables import Cell, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
 @record
@@ -130,32 +129,22 @@ def similarity(
         return _on_samples(f, g, inputs, centred)
     one, two = (h if isinstance(h, Polynomial) else check_layer(h) for h in (f, g))
     namespace(f=one.prototype, g=two.prototype)
-    rows: list[Array] = [0.0, 0.0, 0.0]
-    means: list[Array] = [0.0, 0.0]
-    bounds: Array = 0.0
+    products: list[Array] = [0.0, 0.0, 0.0]  # E[f g], E[f^2] and E[g^2] by degree and output, (n + 2, o)
+    first, second, bounds = 0.0, 0.0, 0.0
     for weight, gaussian in gaussians(one, inputs):
         left, right = expansion(one, gaussian), expansion(two, gaussian)
-        pairs = ((left, right), (left, left), (right, right))
-        parts = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in pairs]
-        found = [_rows(mean, part) for mean, part in parts]
-        rows = [total + weight * each for total, each in zip(rows, found, strict=True)]
-        means = [total + weight * each.mean for total, each in zip(means, (left, right), strict=True)]
-        bounds = bounds + weight * parts[0][1].bound
+        found = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
+        products = [total + weight * _rows(*parts) for total, parts in zip(products, found, strict=True)]
+        first, second = first + weight * left.mean, second + weight * right.mean
+        bounds = bounds + weight * found[0][1].bound
+    xp = namespace(products=products[0])
     if centred:
-        first, second = means
-        products = (first * second, first * first, second * second)
-        xp = namespace(rows=rows[0])
-        rows = [xp.concat([(r[0, :] - p)[None, :], r[1:, :]]) for r, p in zip(rows, products, strict=True)]
-    return _summed(rows, namespace(rows=rows[0]).sum(bounds), one.prototype)
-
-
-def _summed(rows: list[Any], bound: Array, like: Array) -> Similarity:
-    """From E[f g], E[f^2] and E[g^2] by degree and output, (n + 2, o) each."""
-    xp = namespace(rows=rows[0])
-    made = [cast_result(a, like) for r in rows for a in (xp.sum(r), xp.sum(r, axis=0), xp.sum(r, axis=1))]
-    total, outputs, degrees = (made[i::3] for i in range(3))
-    inner, first, second = total
-    return Similarity(inner, first, second, Overlap(*outputs), Overlap(*degrees), cast_result(bound, like))
+        levels = (first * second, first * first, second * second)
+        products = [xp.concat([p[:1, :] - a, p[1:, :]]) for p, a in zip(products, levels, strict=True)]
+    total = [cast_result(xp.sum(p), one.prototype) for p in products]
+    outputs = Overlap(*[cast_result(xp.sum(p, axis=0), one.prototype) for p in products])
+    degrees = Overlap(*[cast_result(xp.sum(p, axis=1), one.prototype) for p in products])
+    return Similarity(total[0], total[1], total[2], outputs, degrees, cast_result(xp.sum(bounds), one.prototype))
 
 
 def _rows(level: Array, products: ByDegree) -> Array:
@@ -166,17 +155,11 @@ def _rows(level: Array, products: ByDegree) -> Array:
 def _on_samples(f: Any, g: Any, inputs: Samples, centred: bool) -> Similarity:
     """Averages over samples, which have no degrees."""
     xp = namespace(x=inputs.x)
-    one, two, weights = [], [], []
-    for x, w in inputs.chunks(2**14):
-        one.append(widen(f(x)))
-        two.append(widen(g(x)))
-        weights.append(w)
-    first, second, w = xp.concat(one), xp.concat(two), xp.concat(weights)
+    chunks = [(widen(f(x)), widen(g(x)), w) for x, w in inputs.chunks(2**14)]
+    first, second, w = (xp.concat(parts) for parts in zip(*chunks, strict=True))
     if centred:
         first, second = first - xp.sum(w * first, axis=0), second - xp.sum(w * second, axis=0)
-    outputs = [
-        cast_result(xp.sum(w * a * b, axis=0), f.prototype)
-        for a, b in ((first, second), (first, first), (second, second))
-    ]
-    inner, first, second = (xp.sum(a) for a in outputs)
-    return Similarity(inner, first, second, Overlap(*outputs), None, inner * 0)
+    pairs = ((first, second), (first, first), (second, second))
+    outputs = [cast_result(xp.sum(w * a * b, axis=0), f.prototype) for a, b in pairs]
+    total = [xp.sum(a) for a in outputs]
+    return Similarity(total[0], total[1], total[2], Overlap(*outputs), None, total[0] * 0)

@@ -29,37 +29,24 @@ class Expansion:
     """f(x) = readout [P_i(t_i) + e_i Q_i(t_i)]_i + bias for Gaussian x; in float64 where the library has it.
 
     The series P_i, Q_i of a layer's units have no end and grow on demand. Those of a polynomial end; then `activation`
-    is None.
-
-    Attributes
-    ----------
-    units : Units
-        Hidden units under the inputs, with the spreads of their gates.
-    inputs : Gaussian
-    readout : array (o, h) or None
-        None leaves the units as outputs.
-    bias : array (o,) or None
-    activation : Activation or None
-    beyond : array (h,) or None
-        Root of each unit's energy beyond a series that ends before the function does, None for a polynomial.
-    layer : Layer or None
-        The layer that it is the expansion of.
+    is None. Of a layer's expansion, `layer` is that layer.
     """
+
+    layer: Layer
 
     def __init__(
         self,
-        units: Units,
+        units: Units,  # under the inputs, with the spreads of their gates
         inputs: Gaussian,
-        readout: Array | None = None,
-        bias: Array | None = None,
+        readout: Array | None = None,  # (o, h); None leaves the units as outputs
+        bias: Array | None = None,  # (o,)
         activation: Activation | None = None,
         series: Series | None = None,
-        beyond: Array | None = None,
+        beyond: Array | None = None,  # (h,), root of each unit's energy beyond a series that ends before the function
     ) -> None:
         assert (activation is None) != (series is None)
         self.units, self.inputs, self.readout, self.bias = units, inputs, readout, bias
         self.activation, self.beyond = activation, beyond
-        self.layer: Layer
         self._series = series
         self._rests: tuple[int, Array] = (-1, None)
 

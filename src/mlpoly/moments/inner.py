@@ -23,21 +23,11 @@ AnyExpansion = Expansion | Quadratic | Products
 
 @dataclass(frozen=True)
 class ByDegree:
-    """Covariances of outputs: (o,) of every output of f with the same one of g, or the matrix (o, p) of all pairs.
+    """Covariances of outputs: (o,) of every output of f with the same one of g, or the matrix (o, p) of all pairs."""
 
-    Attributes
-    ----------
-    head : array (n, o) or (n, o, p)
-        At degree 1, ..., n.
-    tail : array (o,) or (o, p)
-        Above degree n.
-    bound : array (o,) or (o, p)
-        Bound on the error of `tail` from truncated series; zero for exact kernels.
-    """
-
-    head: Array
-    tail: Array
-    bound: Array
+    head: Array  # (n, o) or (n, o, p), at degree 1, ..., n
+    tail: Array  # (o,) or (o, p), above degree n
+    bound: Array  # on the error of `tail` from truncated series; zero for exact kernels
 
     @property
     def total(self) -> Array:
@@ -46,27 +36,16 @@ class ByDegree:
 
 
 def inner(
-    f: AnyExpansion,
-    g: AnyExpansion,
-    times: Callable[[Array], Array] | None = None,
-    degree: int = 0,
-    full: bool = False,
+    f: AnyExpansion, g: AnyExpansion, times: Callable[[Array], Array] | None = None, degree: int = 0, full: bool = False
 ) -> ByDegree:
     """Covariance of f(x) and g(x') by degree, for jointly Gaussian x and x' with one distribution.
 
-    x' = x compares two functions. x' that has some inputs in common with x and is otherwise drawn anew, given these,
-    gives the variance that they explain: Cov[f(x), f(x')] = Var E[f | these inputs].
+    `times` multiplies rows (m, d) with the covariance of x and x', which is symmetric. By default x' = x: two functions
+    are compared. With an x' that has some inputs in common with x and is otherwise drawn anew, given these, it is the
+    variance that they explain: Cov[f(x), f(x')] = Var E[f | these inputs].
 
-    Parameters
-    ----------
-    f, g : Expansion, Quadratic or Products
-        With the same inputs; of the same number of outputs unless `full`.
-    times : callable, optional
-        Product of rows (m, d) with the covariance of x and x', which is symmetric. By default x' = x.
-    degree : int
-        Degrees that are listed one by one.
-    full : bool
-        Covariances of all outputs of f with all of g.
+    Degrees up to `degree` are listed one by one. `full` gives the covariances of all outputs of f with all of g;
+    otherwise both have the same number of outputs.
     """
     if isinstance(f, Expansion) and isinstance(g, Expansion):
         if f is g and f.readout is None and times is None and not full:

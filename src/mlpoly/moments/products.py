@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,19 +14,13 @@ from mlpoly.moments.hermite_products import Ladder, conditioned, ladder
 from mlpoly.moments.quadratic import Quadratic
 
 
+@dataclass(frozen=True, eq=False)
 class Products:
-    """f(x) = sum_b values_b prod_i he_{b_i}(z_i) in the standard coordinates z of a Gaussian.
+    """f(x) = sum_b values_b prod_i he_{b_i}(z_i) in the standard coordinates z of a Gaussian."""
 
-    Attributes
-    ----------
-    coordinates : Coordinates
-    own : Ladder
-        The exponents b.
-    values : array (t, o)
-    """
-
-    def __init__(self, coordinates: Coordinates, own: Ladder, values: Array) -> None:
-        self.coordinates, self.own, self.values = coordinates, own, values
+    coordinates: Coordinates
+    own: Ladder  # the exponents b
+    values: Array  # (t, o)
 
     @property
     def mean(self) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,27 +14,15 @@ from mlpoly.moments.expansion import Expansion
 from mlpoly.moments.hermite_products import Ladder
 
 
+@dataclass(frozen=True, eq=False)
 class Quadratic:
-    """f_o(x) = mean_o + b_o.u + (u' C_o u - tr C_o S), with u = x - E[x] and the covariance S of x.
+    """f_o(x) = mean_o + b_o.u + (u' C_o u - tr C_o S), with u = x - E[x] and the covariance S of x."""
 
-    Attributes
-    ----------
-    inputs : Gaussian
-    mean : array (o,)
-    linear : array (o, d) or None
-        The b_o; None at degree 0.
-    form : callable or None
-        From an output o to its symmetric C_o (d, d), so that all of them need not exist at once; None below degree 2.
-    """
-
-    def __init__(
-        self,
-        inputs: Gaussian,
-        mean: Array,
-        linear: Array | None = None,
-        form: Callable[[int], Array] | None = None,
-    ) -> None:
-        self.inputs, self.mean, self.linear, self.form = inputs, mean, linear, form
+    inputs: Gaussian
+    mean: Array  # (o,)
+    linear: Array | None = None  # (o, d), the b_o; None at degree 0
+    # From an output o to its symmetric C_o (d, d), so that all of them need not exist at once; None below degree 2.
+    form: Callable[[int], Array] | None = None
 
     @property
     def degree(self) -> int:

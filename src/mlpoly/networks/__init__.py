@@ -10,19 +10,6 @@ from mlpoly.networks.simplify import check_layer, check_network
 from mlpoly.networks.walk import Walk, layers_of, walk
 
 __all__ = [
-    "GLU",
-    "MLP",
-    "Affine",
-    "Chain",
-    "Forms",
-    "Layer",
-    "Network",
-    "Residual",
-    "Walk",
-    "check_layer",
-    "check_network",
-    "jacobian",
-    "layers_of",
-    "value_and_pullback",
-    "walk",
-]
+    "GLU", "MLP", "Affine", "Chain", "Forms", "Layer", "Network", "Residual", "Walk", "check_layer", "check_network",
+    "jacobian", "layers_of", "value_and_pullback", "walk",
+]  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, astype, cast_like, eye, namespace, promote
+from mlpoly.arrays import Array, astype, cast_like, eye, namespace_of, promote
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.chain import Chain
 from mlpoly.networks.layer import Forms, Layer, Network
@@ -22,21 +22,12 @@ class PieceError(TypeError):
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """x -> scale * x + shift, both (n,), in float32 or wider; the weights they enter keep their own dtype.
-
-    Attributes
-    ----------
-    scale, shift : array (n,)
-    dtype : dtype
-        Dtype of the weights of an affine map, if the scaling has to become one.
-    name : str
-        Name in errors.
-    """
+    """x -> scale * x + shift, both (n,), in float32 or wider; the weights they enter keep their own dtype."""
 
     scale: Array
     shift: Array
-    dtype: Any
-    name: str = "Scaling"
+    dtype: Any  # of the weights of an affine map, if the scaling has to become one
+    name: str = "Scaling"  # in errors
 
     @property
     def size(self) -> int:
@@ -93,19 +84,9 @@ Piece = Network | Scaling | Slopes | Activation
 def assemble(pieces: Sequence[Piece]) -> Network:
     """Return the network that computes pieces one after the other.
 
-    Scalings are folded into the weights beside them. The other weights of layers stay the arrays that they are.
-
-    Parameters
-    ----------
-    pieces : sequence of Network, Scaling, Slopes or Activation
-        At least one piece that has a size.
-
-    Raises
-    ------
-    PieceError
-        If a piece takes another number of inputs than the one before it gives.
-    TypeError
-        For weights of several dtypes or devices.
+    Scalings are folded into the weights beside them; the other weights of layers stay the arrays that they are. At
+    least one piece has a size. A PieceError is raised where a piece takes another number of inputs than the one before
+    it gives, and a TypeError for weights of several dtypes or devices.
     """
     pieces = [part for piece in pieces for part in (piece.layers if isinstance(piece, Chain) else [piece])]
     _check_sizes(pieces)
@@ -155,6 +136,6 @@ def _hidden_layer(first: Any, units: Activation | Slopes) -> MLP:
     if isinstance(units, Activation):
         return MLP(W, b, None, None, units)
     # One slope per unit, as two ReLUs per unit: y if y > 0 else s y = relu(y) - s relu(-y).
-    xp, one = namespace(W=W), eye(units.size, W)
+    xp, one = namespace_of(W), eye(units.size, W)
     readout = xp.concat([one, -one * cast_like(units.slopes, W)], axis=1)
     return MLP(xp.concat([W, -W]), None if b is None else xp.concat([b, -b]), readout, None, "relu")

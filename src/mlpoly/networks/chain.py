@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,8 +14,43 @@ from mlpoly.records import arrays_of, record
 from mlpoly.tables import Table
 
 
+class _Composite(Network):
+    """A network made of others: its inputs are those of the first, its outputs those of the last."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Network, ...]:
+        """The networks, in order."""
+
+    @property
+    def dim_in(self) -> int:
+        """Number of inputs d."""
+        return self.parts[0].dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Number of outputs o."""
+        return self.parts[-1].dim_out
+
+    @property
+    def prototype(self) -> Array:
+        """The first weight matrix."""
+        return self.parts[0].prototype
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the inputs, or None."""
+        return self.parts[0].names
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """Names of the activations, in order, each once."""
+        names = dict.fromkeys(name for part in self.parts for name in part.activations)
+        return tuple(name for name in names if name != "identity") or ("identity",)
+
+
 @record
-class Chain(Network):
+class Chain(_Composite):
     """A deep network, `f(x) = layers[-1](... layers[1](layers[0](x)))`.
 
     Parameters
@@ -59,35 +95,14 @@ class Chain(Network):
         object.__setattr__(self, "layers", tuple(flat))
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.layers[0].dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Number of outputs o."""
-        return self.layers[-1].dim_out
-
-    @property
-    def prototype(self) -> Array:
-        """The first weight matrix."""
-        return self.layers[0].prototype
+    def parts(self) -> tuple[Network, ...]:
+        """The layers."""
+        return self.layers
 
     @property
     def entry(self) -> Array | None:
         """Linear forms of the inputs that enter the first layer; None before a residual connection."""
         return self.layers[0].entry
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the inputs, or None."""
-        return self.layers[0].names
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """Names of the activations, in order, each once."""
-        names = dict.fromkeys(name for layer in self.layers for name in layer.activations)
-        return tuple(name for name in names if name != "identity") or ("identity",)
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -104,7 +119,10 @@ class Chain(Network):
         return made
 
     def _table(self) -> Table:
-        rows = [(f"f_{i}", repr(part), part._formula(), _numbers(part)) for i, part in enumerate(self.layers, 1)]
+        rows = []
+        for i, part in enumerate(self.layers, 1):
+            numbers = sum(math.prod(a.shape) for a in arrays_of(part).values())
+            rows.append((f"f_{i}", repr(part), part._formula(), numbers))
         columns = ("layer", "what it is", "formula", "numbers")
         return Table(columns, tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
 
@@ -117,7 +135,7 @@ class Chain(Network):
 
 
 @record
-class Residual(Network):
+class Residual(_Composite):
     """f(x) = x + net(x).
 
     Parameters
@@ -143,33 +161,13 @@ class Residual(Network):
             )
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.net.dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Number of outputs, d."""
-        return self.net.dim_out
-
-    @property
-    def prototype(self) -> Array:
-        """The first weight matrix."""
-        return self.net.prototype
+    def parts(self) -> tuple[Network, ...]:
+        """The network of the branch."""
+        return (self.net,)
 
     @property
     def entry(self) -> None:
         """None: the inputs themselves are among the terms of the outputs."""
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the inputs, or None."""
-        return self.net.names
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """Names of the activations, in order, each once."""
-        return self.net.activations
 
     def __call__(self, x: Array) -> Array:
         """Outputs (..., d) of inputs x (..., d)."""
@@ -181,11 +179,6 @@ class Residual(Network):
 
     def __repr__(self) -> str:
         return f"Residual({self.net!r})"
-
-
-def _numbers(net: Network) -> int:
-    """Number of a network's weights and biases."""
-    return sum(math.prod(a.shape) for a in arrays_of(net).values())
 
 
 def check_kind(name: str, net: Any) -> None:

@@ -31,31 +31,32 @@ def from_layers(
     elif layout not in get_args(Layout):
         raise ValueError(f"layout must be {_USERS}, got {layout!r}.")
     several = isinstance(activation, Sequence) and not isinstance(activation, str)
-    given: Any = activation if several else [activation] * (len(pairs) - 1)
-    if len(given) != len(pairs) - 1:
+    activations: Any = activation if several else [activation] * (len(pairs) - 1)
+    if len(activations) != len(pairs) - 1:
         raise ValueError(
-            f"activation has {len(given)} entries, but {len(pairs)} layers have {len(pairs) - 1} activations between "
-            f"them; give one name for all, or a list of {len(pairs) - 1}."
+            f"activation has {len(activations)} entries, but {len(pairs)} layers have {len(pairs) - 1} activations "
+            f"between them; give one name for all, or a list of {len(pairs) - 1}."
         )
     pieces: list[Piece] = []
-    before: int | None = None
+    outputs = None
     for i, (W, b) in enumerate(pairs):
         weight = W if layout == "out_in" else W.T
-        shown, hint = f"layers[{i}]", f"in the layout {layout!r}; layout is {_USERS}"
-        if before is not None and weight.shape[1] != before:
-            raise ValueError(
-                f"{shown} takes {weight.shape[1]} inputs, but layers[{i - 1}] has {before} outputs {hint}."
-            )
-        check_bias(f"the bias of {shown}", b, weight.shape[0], f" {hint}")
-        pieces += [Affine(weight, b), *([get(given[i])] if i < len(given) and given[i] is not None else [])]
-        before = weight.shape[0]
+        hint = f"in the layout {layout!r}; layout is {_USERS}"
+        if outputs not in (None, weight.shape[1]):
+            takes = f"layers[{i}] takes {weight.shape[1]} inputs, but layers[{i - 1}] has {outputs} outputs"
+            raise ValueError(f"{takes} {hint}.")
+        outputs = weight.shape[0]
+        check_bias(f"the bias of layers[{i}]", b, outputs, f" {hint}")
+        pieces.append(Affine(weight, b))
+        if i < len(activations) and activations[i] is not None:
+            pieces.append(get(activations[i]))
     return assemble(pieces)
 
 
 def _checked_pairs(layers: Any) -> list[tuple[Array, Array | None]]:
     if not isinstance(layers, Sequence) or isinstance(layers, (str, bytes)) or not layers:
         raise TypeError(f"layers must be a list of pairs (weight, bias), got {type(layers).__name__} {layers!r:.60}.")
-    made = []
+    pairs = []
     for i, pair in enumerate(layers):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
@@ -63,8 +64,8 @@ def _checked_pairs(layers: Any) -> list[tuple[Array, Array | None]]:
             )
         W, b = pair
         W = check_weight(f"the weight of layers[{i}]", W, (None, None), "a matrix")
-        made.append((W, None if b is None else check_weight(f"the bias of layers[{i}]", b, (None,), "a vector")))
-    return made
+        pairs.append((W, None if b is None else check_weight(f"the bias of layers[{i}]", b, (None,), "a vector")))
+    return pairs
 
 
 def _found_layout(shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...] | None]]) -> Layout:

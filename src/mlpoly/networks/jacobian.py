@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlpoly.arrays import Array, check_points, eye, namespace, promote
+from mlpoly.arrays import Array, check_points, eye, namespace_of, promote
 from mlpoly.networks.layer import Layer, Network, affine
 from mlpoly.networks.walk import walk
 
@@ -50,7 +50,7 @@ class _Reverse:
 def _times(c: Array, weight: Array) -> Array:
     """Product (n, c, m) of cotangents (n, c, k) and a weight matrix (k, m), as one product of two matrices."""
     c, weight = promote(c, weight)
-    return namespace(c=c).tensordot(c, weight, axes=1)
+    return namespace_of(c).tensordot(c, weight, axes=1)
 
 
 def value_and_pullback(net: Network, x: Array) -> tuple[Array, Pullback]:

@@ -79,24 +79,12 @@ class Network(Tabular, ABC):
 
 @record
 class Forms:
-    """Linear forms of x that enter hidden units: y_i = w_i.x + b_i and, for gated units, z_i = v_i.x + c_i.
+    """Linear forms of x that enter hidden units: y_i = w_i.x + b_i and, for gated units, z_i = v_i.x + c_i."""
 
-    Attributes
-    ----------
-    directions : array (h, d)
-        The w_i.
-    bias : array (h,) or None
-        The b_i.
-    gate_directions : array (h, d) or None
-        The v_i; None for units without a second factor.
-    gate_bias : array (h,) or None
-        The c_i.
-    """
-
-    directions: Array
-    bias: Array | None = None
-    gate_directions: Array | None = None
-    gate_bias: Array | None = None
+    directions: Array  # the w_i, (h, d)
+    bias: Array | None = None  # the b_i, (h,)
+    gate_directions: Array | None = None  # the v_i, (h, d); None for units without a second factor
+    gate_bias: Array | None = None  # the c_i, (h,)
 
     @property
     def stacked(self) -> Array:
@@ -194,7 +182,7 @@ class Layer(Network):
 
 
 def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    """X weight' + bias, where weight and bias may be None."""
+    """`x @ weight.T + bias`, where weight and bias may be None."""
     if weight is not None:
         x, weight = promote(x, weight)
         x = x @ weight.T
@@ -202,7 +190,7 @@ def affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def _image(weight: Array, shift: Array | None, bias: Array | None) -> Array | None:
-    """Weight @ shift + bias, where shift and bias may be None for zero."""
+    """`weight @ shift + bias`, where shift and bias may be None for zero."""
     if shift is None:
         return bias
     return weight @ shift if bias is None else weight @ shift + bias

@@ -82,7 +82,7 @@ class MLP(Layer):
             Activation of all hidden layers, or one for each, where None is no activation: two linear maps in a row.
         layout : "out_in" or "in_out", optional
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
-            and Flax. Needed where the shapes do not tell, above all for square weights.
+            and Flax. Needed where the shapes fit both, above all for square weights.
 
         Returns
         -------
@@ -103,25 +103,11 @@ class MLP(Layer):
         ...     "Dense_0": {"kernel": np.ones((3, 8)), "bias": np.ones(8)},
         ...     "Dense_1": {"kernel": np.ones((8, 2)), "bias": np.ones(2)},
         ... }  # variables["params"], where variables = model.init(...) or a trained state
-        >>> pairs = [(p["kernel"], p["bias"]) for p in params.values()]
-        >>> mp.MLP.from_layers(pairs, "gelu", layout="in_out")
+        >>> mp.MLP.from_layers([(p["kernel"], p["bias"]) for p in params.values()], "gelu", layout="in_out")
         MLP(3 -> 8 -> 2, gelu)
 
-        Keras, which lists weights and biases in turn:
-
-        >>> w = [np.ones((3, 8)), np.ones(8), np.ones((8, 8)), np.ones(8), np.ones((8, 2)), np.ones(2)]
-        >>> # w = model.get_weights()
-        >>> mp.MLP.from_layers(list(zip(w[::2], w[1::2])), ["relu", "tanh"], layout="in_out")
-        Chain(3 -> 8 -> 8 -> 2)
-
-        Equinox, whose layers are those of an ``eqx.nn.MLP``:
-
-        >>> from types import SimpleNamespace
-        >>> linear = SimpleNamespace(weight=np.ones((8, 3)), bias=np.ones(8))
-        >>> last = SimpleNamespace(weight=np.ones((2, 8)), bias=np.ones(2))
-        >>> model = SimpleNamespace(layers=(linear, last))  # model = eqx.nn.MLP(3, 2, 8, depth=1, key=key)
-        >>> mp.MLP.from_layers([(layer.weight, layer.bias) for layer in model.layers], "relu", layout="out_in")
-        MLP(3 -> 8 -> 2, relu)
+        Keras lists weights and biases in turn: ``list(zip(w[::2], w[1::2]))``, with ``w = model.get_weights()`` and the
+        same layout. Equinox has layers: ``[(layer.weight, layer.bias) for layer in model.layers]``, "out_in".
         """
         from mlpoly.networks.from_layers import from_layers
 

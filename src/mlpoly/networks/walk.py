@@ -36,24 +36,9 @@ def walk(net: Network, steps: Walk[S], state: S) -> S:
     raise TypeError(f"{type(net).__name__} is a network of an unknown kind.")
 
 
-class _Collect:
-    """A walk that notes the layers it passes."""
-
-    def __init__(self) -> None:
-        self.layers: list[Layer] = []
-
-    def layer(self, layer: Layer, state: None) -> None:
-        self.layers.append(layer)
-
-    def enter(self, state: None) -> None:
-        """Nothing to note."""
-
-    def join(self, before: None, branch: None) -> None:
-        """Nothing to note."""
-
-
 def layers_of(net: Network) -> list[Layer]:
     """All layers of a network, those within residual connections included, in the order of the data."""
-    collected = _Collect()
-    walk(net, collected, None)
-    return collected.layers
+    if isinstance(net, Layer):
+        return [net]
+    parts = net.parts if isinstance(net, Chain | Residual) else ()
+    return [layer for part in parts for layer in layers_of(part)]

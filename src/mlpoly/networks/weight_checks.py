@@ -25,13 +25,7 @@ def check_bias(name: str, value: Any, length: int, hint: str = "") -> Array | No
 def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -> str:
     """Hint for an error about shapes, if the weights would fit together once transposed, else the empty string.
 
-    Parameters
-    ----------
-    first, last : str
-        Names of the first weight and of the last.
-    weight : array, right if (h, d)
-    bias : array, right if (h,), or None
-    readout : array, right if (o, h), or None
+    Right are a `weight` (h, d) of the name `first`, a `bias` (h,) or None, and a `readout` (o, h) or None, the `last`.
     """
     rows, columns = weight.shape
     length, shape = tuple(getattr(bias, "shape", ())), tuple(getattr(readout, "shape", ()))

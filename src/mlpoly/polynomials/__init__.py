@@ -6,9 +6,9 @@ from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.coefficients import Coefficients
 from mlpoly.polynomials.composed import ComposedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
+from mlpoly.polynomials.fields import Source
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.saving import load
-from mlpoly.polynomials.source import Source
 
 __all__ = [
     "BoundedPolynomial",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_like, check_shape, constant, namespace, readable, scalar
-from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.fields import Source
 from mlpoly.records import arrays_of, replace
 
 P = TypeVar("P", bound="Arithmetic")

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    check_output,
-    constant,
-    eye,
-    namespace,
-    on,
-    promote,
-    widen,
-)
+import numpy as np
+
+from mlpoly.arrays import Array, as_float_array, check_output, constant, eye, namespace, on, promote, widen
 from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner
 from mlpoly.moments.hermite_products import Ladder
 from mlpoly.polynomials.arithmetic import Arithmetic, result_of
 from mlpoly.polynomials.coefficients import Coefficients
-from mlpoly.polynomials.source import Source
-from mlpoly.records import map_arrays, replace, trusted
+from mlpoly.polynomials.fields import Source
+from mlpoly.records import map_arrays, record, replace, static, trusted
 
 if TYPE_CHECKING:
     from mlpoly.features.term_table import Terms
@@ -35,6 +28,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="Polynomial")
 
 
+@record
 class Polynomial(Arithmetic):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
 
@@ -72,6 +66,10 @@ class Polynomial(Arithmetic):
     2
     """
 
+    inputs: Any = field(default=None, kw_only=True)
+    source: Source = static(default=Source(), kw_only=True)
+    report: Any = static(default=None, kw_only=True)
+
     closed_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -106,16 +104,24 @@ class Polynomial(Arithmetic):
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
         bends = self.hessian(x)
         xp, shape = namespace(x=bends), tuple(bends.shape)
-        flat = directions @ xp.reshape(bends, (*shape[:-2], shape[-1] ** 2))
+        directions, flat = promote(directions, xp.reshape(bends, (*shape[:-2], shape[-1] ** 2)))
+        flat = directions @ flat
         return xp.reshape(flat, (*flat.shape[:-1], *shape[-2:]))
 
     @abstractmethod
+    def _tensor(self, k: int) -> Array:
+        """The coefficients of a degree k that is not above that of the polynomial."""
+
     def tensor(self, k: int) -> Array:
         """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0."""
+        if k > self.degree:
+            return constant(np.zeros((self.dim_out, *[self.dim_in] * k)), self.prototype)
+        return self._tensor(k)
 
-    @abstractmethod
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
+        form = self.output(direction).coefficients().quadratic[0, ...]
+        return lambda block: form @ block
 
     def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
         """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there."""
@@ -230,11 +236,7 @@ class Polynomial(Arithmetic):
     def hermite(self, inputs: Gaussian, near: Units | None = None) -> AnyExpansion:
         """The polynomial expanded under a Gaussian, of which all second moments are made (`mlpoly.moments.inner`).
 
-        Parameters
-        ----------
-        inputs : Gaussian
-        near : Units, optional
-            Hidden units under these inputs, for polynomials that are made of the same ones.
+        `near` may be hidden units under these inputs, which polynomials that are made of the same ones then take.
         """
         raise TypeError(
             f"there is no closed form for a {type(self).__name__}; measure it on data, with inputs=Samples(x)."
@@ -246,14 +248,9 @@ class Polynomial(Arithmetic):
         return expansion.mean, inner(expansion, expansion).total
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
-        """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w.
+        """Coefficients (t, o) in the Hermite products `own` of w (q,) of the polynomial at x = center + back w.
 
-        Parameters
-        ----------
-        center : array (d,)
-        back : array (d, q)
-        own : Ladder
-            The products, up to the polynomial's degree at least.
+        The products go up to the polynomial's degree at least.
         """
         expansion = self.hermite(trusted(Gaussian, mean=widen(center), cov=back @ back.T))
         assert not isinstance(expansion, Products)  # that form has its own way

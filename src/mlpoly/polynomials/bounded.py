@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field, fields
 from numbers import Real
 from typing import Any
 
@@ -11,11 +12,10 @@ import numpy as np
 from mlpoly.arrays import Array, add_product, cast_like, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion
+from mlpoly.polynomials.fields import check_shapes, store_floats
 from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.shapes import check_shapes, store_floats
-from mlpoly.polynomials.source import Source
-from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.records import map_arrays, record, replace, trusted
 from mlpoly.special import clenshaw, hermite, panels
 from mlpoly.units import Series, Units, energies
 
@@ -35,8 +35,8 @@ class BoundedPolynomial(NeuronPolynomial):
 
     Attributes
     ----------
-    inner : RidgePolynomial
-        The polynomial within the bounds; `polynomial` is the same with inputs, source and report.
+    units, series, readout, bias, activation
+        Those of the polynomial within the bounds, as in `RidgePolynomial`.
     bounds : array (h,)
         The b_i, in standard deviations of w_i.x; infinite for a neuron without a bound.
     slopes : array (2, h)
@@ -55,54 +55,27 @@ class BoundedPolynomial(NeuronPolynomial):
     (True, 100.0)
     """
 
-    inner: RidgePolynomial
-    bounds: Array
-    slopes: Array
+    bounds: Array = field(kw_only=True)
+    slopes: Array = field(kw_only=True)
     gate_slopes: Array | None = None
-    inputs: Any = None
-    source: Source = static(default=Source())
-    report: Any = static(default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.inner, RidgePolynomial):
-            raise TypeError(f"inner must be a RidgePolynomial, got {type(self.inner).__name__}.")
         store_floats(self, "bounds", "slopes", "gate_slopes")
-        namespace(inner=self.inner.prototype, bounds=self.bounds)
-        sizes = {"sides": 2, "h": self.inner.units.size}
-        check_shapes(self, sizes, bounds="h", slopes="sides h", gate_slopes="sides h")
-        if self.gate_slopes is not None and self.inner.series.gated is None:
+        namespace(units=self.prototype, bounds=self.bounds)
+        check_shapes(self, {"sides": 2, "h": self.units.size}, bounds="h", slopes="sides h", gate_slopes="sides h")
+        if self.gate_slopes is not None and self.series.gated is None:
             raise ValueError("gate_slopes need units with a gate; this polynomial has none.")
 
     @property
     def polynomial(self) -> RidgePolynomial:
         """The polynomial without bounds."""
-        return replace(self.inner, inputs=self.inputs, source=self.source, report=self.report)
+        return trusted(RidgePolynomial, **{f.name: getattr(self, f.name) for f in fields(RidgePolynomial)})
 
     @property
     def piecewise(self) -> bool:
         """True: beyond the bounds it is another polynomial."""
         return True
-
-    @property
-    def units(self) -> Units:
-        """The linear forms of the neurons."""
-        return self.inner.units
-
-    @property
-    def series(self) -> Series:
-        """The series of the neurons within the bounds."""
-        return self.inner.series
-
-    @property
-    def readout(self) -> Array | None:
-        """Weights (o, h) from neurons to outputs."""
-        return self.inner.readout
-
-    @property
-    def bias(self) -> Array | None:
-        """Bias (o,) of the outputs."""
-        return self.inner.bias
 
     def __repr__(self) -> str:
         shown = self.bounds.shape[0] and readable(self.bounds)  # not on the meta device
@@ -113,16 +86,17 @@ class BoundedPolynomial(NeuronPolynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms."""
-        p, t = self.inner, self.units.standardise(y)
+        t = self.units.standardise(y)
         held = namespace(t=t).clip(t, -self.bounds, self.bounds)
         excess = t - held
-        hidden = clenshaw(p.series.at_no_factor(p.units), held) + _line(self.slopes, excess)
-        if z is None or p.units.gate is None:
+        hidden = clenshaw(self.series.at_no_factor(self.units), held) + _line(self.slopes, excess)
+        gate = self.units.gate
+        if z is None or gate is None:
             return hidden
-        factor = clenshaw(p.series.gated, held)
+        factor = clenshaw(self.series.gated, held)
         if self.gate_slopes is not None:
             # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
-            line, gate = _line(self.gate_slopes, excess), p.units.gate
+            line = _line(self.gate_slopes, excess)
             hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
             factor = factor + line
         return add_product(hidden, z, factor)
@@ -133,7 +107,7 @@ class BoundedPolynomial(NeuronPolynomial):
         xp = namespace(t=t)
         held = xp.clip(t, -self.bounds, self.bounds)
         inside, excess = t == held, t - held
-        found = self.inner.derivatives(units.shifts + units.scales * held, z, second)
+        found = super().derivatives(units.shifts + units.scales * held, z, second)
         lines = xp.where(excess < 0, self.slopes[0, ...], self.slopes[1, ...])
         factor, change = found.factor, found.change
         if z is not None and factor is not None:
@@ -151,8 +125,7 @@ class BoundedPolynomial(NeuronPolynomial):
         if degree >= self.degree:
             return self
         slopes = self.slopes if degree else self.slopes * 0
-        lines = self.gate_slopes if degree >= 2 else None
-        return replace(self, inner=self.inner.truncate(degree), slopes=slopes, gate_slopes=lines, report=None)
+        return replace(super().truncate(degree), slopes=slopes, gate_slopes=self.gate_slopes if degree >= 2 else None)
 
     def bounded(self, bound: float) -> BoundedPolynomial:
         """The same polynomial with lines beyond another bound."""
@@ -195,39 +168,32 @@ class BoundedPolynomial(NeuronPolynomial):
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def _scaled(self, factor: Any) -> BoundedPolynomial:
-        made = replace(self, inner=self.inner._scaled(factor))
+        scaled = super()._scaled(factor)
         if self.readout is not None:
-            return made
+            return scaled
         lines = None if self.gate_slopes is None else self.gate_slopes * factor
-        return replace(made, slopes=self.slopes * factor, gate_slopes=lines)
-
-    def _shifted(self, by: Any) -> BoundedPolynomial:
-        return replace(self, inner=self.inner._shifted(by))
-
-    def _mapped(self, matrix: Array) -> BoundedPolynomial:
-        return replace(self, inner=self.inner._mapped(matrix))
-
-    def _precomposed(self, factors: Array, offset: Array) -> BoundedPolynomial:
-        return replace(self, inner=self.inner._precomposed(factors, offset))
+        return replace(scaled, slopes=self.slopes * factor, gate_slopes=lines)
 
     def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
         """Sum, with the neurons of both side by side."""
         xp = namespace(left=self.bounds, right=other.bounds)
         lines = [p.slopes * 0 if p.gate_slopes is None else p.gate_slopes for p in (self, other)]
         gated = self.gate_slopes is not None or other.gate_slopes is not None
-        return BoundedPolynomial(
-            self.inner._plus(other.inner),
-            xp.concat([self.bounds, other.bounds]),
-            xp.concat([self.slopes, other.slopes], axis=1),
-            xp.concat(lines, axis=1) if gated else None,
+        return replace(
+            super()._plus(other),
+            bounds=xp.concat([self.bounds, other.bounds]),
+            slopes=xp.concat([self.slopes, other.slopes], axis=1),
+            gate_slopes=xp.concat(lines, axis=1) if gated else None,
         )
 
     def _absorbed(self, other: Any) -> BoundedPolynomial | None:
         """Sum with a ridge polynomial, whose neurons have no bounds."""
         if not isinstance(other, RidgePolynomial):
             return None
-        none = namespace(shifts=other.units.shifts).zeros_like(other.units.shifts)
-        return self._plus(BoundedPolynomial(other, none + math.inf, namespace(none=none).stack([none, none])))
+        flat = other.units.shifts * 0
+        own = {f.name: getattr(other, f.name) for f in fields(other)}
+        slopes = namespace(flat=flat).stack([flat, flat])
+        return self._plus(trusted(BoundedPolynomial, **own, bounds=flat + math.inf, slopes=slopes))
 
 
 def check_bound(bound: Any) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -27,17 +26,10 @@ from mlpoly.arrays import (
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.moments import Products
-from mlpoly.moments.hermite_products import (
-    Ladder,
-    change_of_basis,
-    check_monomials,
-    ladder,
-    products,
-)
+from mlpoly.moments.hermite_products import Ladder, change_of_basis, check_monomials, ladder, products
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.shapes import check_shapes, store_floats
-from mlpoly.polynomials.source import Source
+from mlpoly.polynomials.fields import Source, check_shapes, store_floats
 from mlpoly.records import record, replace, static
 from mlpoly.units import Units
 
@@ -64,9 +56,6 @@ class ChaosPolynomial(Polynomial):
     whitener: Array
     exponents: Any = static()
     values: Array
-    inputs: Any = None
-    report: Any = static(default=None)
-    source: Source = static(default=Source())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +127,7 @@ class ChaosPolynomial(Polynomial):
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         source = Source(self.source.activation)
-        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, self.inputs, None, source)
+        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, inputs=self.inputs, source=source)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
@@ -154,8 +143,7 @@ class ChaosPolynomial(Polynomial):
         """Second derivatives (..., o, d, d) at points x (..., d)."""
         return 2 * self._tensor_at(self._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 2)
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k: the k-th derivatives at x = 0 over k!."""
+    def _tensor(self, k: int) -> Array:
         return self._tensor_at(-(self.whitener @ self.center), k)
 
     def _tensor_at(self, at: Array, k: int) -> Array:
@@ -194,11 +182,6 @@ class ChaosPolynomial(Polynomial):
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor in input and in whitened coordinates."""
         return self.dim_out * (self.dim_in**k + int(self.whitener.shape[0]) ** k)
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        form = namespace(values=self.values).tensordot(direction, self.coefficients().quadratic, axes=1)
-        return lambda block: form @ block
 
     # -- second moments -----------------------------------------------------------------------------------------------
 

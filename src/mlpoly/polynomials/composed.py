@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -13,9 +14,9 @@ from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, 
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
+from mlpoly.polynomials.fields import store_floats
+from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.shapes import check_shapes, store_floats
-from mlpoly.polynomials.source import Source
 from mlpoly.polynomials.substitution import substituted, symmetrised
 from mlpoly.records import record, replace, static
 from mlpoly.units import Series
@@ -52,17 +53,8 @@ class ComposedPolynomial(Polynomial):
     stages: tuple[Polynomial, ...]
     guarded: tuple[Series | None, ...] | None = None
     skip: bool = static(default=False)
-    inputs: Any = None
-    source: Source = static(default=Source())
-    report: Any = static(default=None)
 
     closed_form: ClassVar[bool] = False
-    kinds: ClassVar[tuple[str, ...]] = (
-        "RidgePolynomial",
-        "BoundedPolynomial",
-        "DensePolynomial",
-        "ComposedPolynomial",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,8 +64,10 @@ class ComposedPolynomial(Polynomial):
         if not isinstance(stages, tuple | list) or not stages:
             raise TypeError(f"stages must be a list of polynomials, at least one, got {stages!r:.60}.")
         for i, stage in enumerate(stages):
-            if type(stage).__name__ not in self.kinds:
-                raise TypeError(f"stages[{i}] must be one of {', '.join(self.kinds)}, got {type(stage).__name__}.")
+            if not isinstance(stage, NeuronPolynomial | DensePolynomial | ComposedPolynomial):
+                raise TypeError(
+                    f"stages[{i}] must be a ridge, bounded, dense or composed polynomial, got {type(stage).__name__}."
+                )
         namespace(**{f"stages_{i}": stage.prototype for i, stage in enumerate(stages)})
         for i, (one, two) in enumerate(pairwise(stages)):
             if one.dim_out != two.dim_in:
@@ -89,20 +83,17 @@ class ComposedPolynomial(Polynomial):
             raise ValueError(
                 f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
             )
-        object.__setattr__(self, "guarded", None if self.guarded is None else tuple(self.guarded))
+        guarded = (None,) * len(stages) if self.guarded is None else tuple(self.guarded)
+        object.__setattr__(self, "guarded", guarded)
         store_floats(self, "guarded")
-        guarded = self.guarded
-        if guarded is not None and len(guarded) != len(stages):
+        if len(guarded) != len(stages):
             raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
-        for i, (stage, series) in enumerate(zip(stages, guarded or (), strict=False)):
-            if isinstance(series, Series):
-                check_shapes(series, {}, f"guarded[{i}]", plain="k h", gated="m h")
+        for i, (stage, series) in enumerate(zip(stages, self.guarded or (), strict=True)):
             if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
                 raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
-        if guarded is not None and all(series is None for series in guarded):
-            guarded = None
+        if all(series is None for series in guarded):
+            object.__setattr__(self, "guarded", None)
         object.__setattr__(self, "stages", tuple(replace(stage, inputs=None, report=None) for stage in stages))
-        object.__setattr__(self, "guarded", guarded)
 
     @property
     def applied(self) -> tuple[Polynomial, ...]:
@@ -122,22 +113,13 @@ class ComposedPolynomial(Polynomial):
         """The polynomial without bounds."""
         if not self.piecewise:
             return self
-        return replace(
-            self,
-            stages=tuple(
-                replace(s.polynomial, inputs=None, report=None)
-                if isinstance(s, BoundedPolynomial | ComposedPolynomial)
-                else s
-                for s in self.stages
-            ),
-        )
+        parts = (s.polynomial if isinstance(s, BoundedPolynomial | ComposedPolynomial) else s for s in self.stages)
+        return replace(self, stages=tuple(parts))
 
     @property
     def degree(self) -> int:
         """Total degree, within the bounds if there are any."""
-        product = 1
-        for stage in self.stages:
-            product *= stage.degree
+        product = math.prod(stage.degree for stage in self.stages)
         return max(product, 1) if self.skip else product
 
     @property
@@ -199,7 +181,7 @@ class ComposedPolynomial(Polynomial):
         for stage, point, slope, J in reversed(list(zip(stages, points, slopes, before, strict=True))):
             term = stage.hessian_along(point, directions)
             total = total + (term if J is None else xp.matrix_transpose(J)[..., None, :, :] @ term @ J[..., None, :, :])
-            directions = directions @ slope
+            directions = promote(directions, slope)[0] @ slope
         return total
 
     def _path(self, x: Array) -> tuple[list[Array], list[Array]]:
@@ -212,9 +194,8 @@ class ComposedPolynomial(Polynomial):
 
     # -- coefficients -------------------------------------------------------------------------------------------------
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0; without bounds."""
-        p = self.polynomial
+    def _tensor(self, k: int) -> Array:
+        p = self.polynomial  # without bounds
         xp, origin = namespace(polynomial=p.prototype), p._origin
         if k == 0:
             return p(origin)
@@ -222,9 +203,6 @@ class ComposedPolynomial(Polynomial):
             return p.gradient(origin)
         if k == 2:
             return p.hessian(origin) / 2
-        if k > p.degree:
-            zero = xp.reshape(origin[:1], (1,) * (k + 1))
-            return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
         # x itself as a power series: no constant, the identity, nothing above
         x = [origin[:, None], eye(self.dim_in, origin)]
         x += [xp.zeros_like(xp.broadcast_to(origin[:, None], (self.dim_in, self.dim_in**j))) for j in range(2, k + 1)]
@@ -235,11 +213,6 @@ class ComposedPolynomial(Polynomial):
         d = self.dim_in
         widest = max(stage.dim_in + stage.tensor_numbers(0) for stage in self.stages)  # the latter counts neurons too
         return self.dim_out * d**k + (3 * widest * d**k if k > 2 else widest * d ** max(k - 1, 0))
-
-    def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        form = self.output(direction).tensor(2)[0, ...]
-        return lambda block: form @ block
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

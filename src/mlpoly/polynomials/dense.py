@@ -9,9 +9,8 @@ from mlpoly.arrays import Array, as_integer, cast_like, check_points, namespace,
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Quadratic
 from mlpoly.polynomials.base import Polynomial, map_polynomial
-from mlpoly.polynomials.shapes import check_shapes, store_floats
-from mlpoly.polynomials.source import Source
-from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.polynomials.fields import Source, check_shapes, store_floats
+from mlpoly.records import map_arrays, record, replace
 from mlpoly.units import Units
 
 
@@ -47,9 +46,6 @@ class DensePolynomial(Polynomial):
     linear: Array | None = None
     quadratic: Array | None = None
     directions: Array | None = None
-    inputs: Any = None
-    report: Any = static(default=None)
-    source: Source = static(default=Source())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,27 +130,18 @@ class DensePolynomial(Polynomial):
         """Second derivatives (..., o, d, d) at points x (..., d): the same at all points."""
         x = check_points(x, self.dim_in, polynomial=self.center)
         shape = (*x.shape[:-1], self.dim_out, self.dim_in, self.dim_in)
-        return namespace(x=x).broadcast_to(self.tensor(2) * 2, shape) + 0
+        return namespace(x=x).broadcast_to(promote(self.tensor(2) * 2, x)[0], shape) + 0
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k at x = 0."""
-        if k == 0:
-            return self(self.center * 0)
-        if k == 1 and self.degree >= 1:
-            return self.gradient(self.center * 0)
-        if k == 2 and self.quadratic is not None:
-            return self.expanded().quadratic
-        xp = namespace(polynomial=self.center)
-        zero = xp.reshape(self.center[:1] * 0, (1,) * (k + 1))
-        return xp.broadcast_to(zero, (self.dim_out, *[self.dim_in] * k)) + 0
+    def _tensor(self, k: int) -> Array:
+        zero = self.center * 0
+        return self(zero) if k == 0 else self.gradient(zero) if k == 1 else self.expanded().quadratic
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
         """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m)."""
-        xp, F = namespace(polynomial=self.center), self.directions
+        F = self.directions
         if F is None or self.quadratic is None:
-            form = xp.tensordot(direction, self.tensor(2), axes=1)
-            return lambda block: form @ block
-        inner = xp.tensordot(direction, self.quadratic, axes=1)
+            return super().quadratic_form(direction)
+        inner = namespace(quadratic=self.quadratic).tensordot(direction, self.quadratic, axes=1)
         return lambda block: F.T @ (inner @ (F @ block))
 
     # -- second moments -----------------------------------------------------------------------------------------------

@@ -1,39 +1,32 @@
-"""What polynomials made of neurons have in common: values, derivatives and coefficients, from those of the neurons."""
+"""What polynomials made of neurons have in common: their arrays, values, derivatives, coefficients and arithmetic."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, check_points, constant, eye, namespace, promote
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, add_product, as_integer, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
-from mlpoly.records import record
-from mlpoly.special import in_powers
-from mlpoly.units import Series, Units
+from mlpoly.polynomials.fields import check_shapes, store_floats
+from mlpoly.records import map_arrays, record, replace, static
+from mlpoly.special import clenshaw, in_powers
+from mlpoly.units import Gate, Series, Units
+
+P = TypeVar("P", bound="NeuronPolynomial")
 
 
 @record
 class Derivatives:
-    """Derivatives of neurons N_i(t_i, z_i) with z_i = v_i.x, (..., h) each.
+    """Derivatives of neurons N_i(t_i, z_i) with z_i = v_i.x, (..., h) each."""
 
-    Attributes
-    ----------
-    along, bend : array
-        First and second derivative in t_i; `bend` is None if only the first was requested.
-    factor : array or None
-        Derivative in z_i, for gated units.
-    change : array or None
-        Derivative of `factor` in t_i.
-    """
-
-    along: Array
-    bend: Array
-    factor: Array | None = None
-    change: Array | None = None
+    along: Array  # first derivative in t_i
+    bend: Array  # second derivative in t_i; None if only the first was requested
+    factor: Array | None = None  # derivative in z_i, for gated units
+    change: Array | None = None  # derivative of `factor` in t_i
 
 
 def derivative(series: Array) -> Array:
@@ -44,38 +37,33 @@ def derivative(series: Array) -> Array:
     return series[1:, ...] * constant([[math.sqrt(k)] for k in range(1, n + 1)], series)
 
 
+@record
 class NeuronPolynomial(Polynomial):
-    """A readout of neurons, each a function of w_i.x and, for gated units, linear in v_i.x.
+    """A readout of neurons P_i(t_i) + e_i Q_i(t_i), with t_i and e_i the linear forms of `units`."""
 
-    Subclasses have the fields or properties below, and say what a neuron is: `neurons` and `derivatives`. Coefficients
-    are those of P_i(t_i) + e_i Q_i(t_i), with the series of P_i and Q_i.
-    """
+    units: Units
+    series: Series  # coefficients of the P_i, (degree + 1, h), and of the Q_i, (degree, h)
+    readout: Array | None = None  # (o, h); None leaves the neurons as outputs
+    bias: Array | None = None  # (o,)
+    activation: Activation | None = static(default=None)  # of the network, if known
 
-    if TYPE_CHECKING:  # no attributes at run time, where they would be taken for defaults of the fields
-
-        @property
-        def units(self) -> Units:
-            """The linear forms of the neurons."""
-
-        @property
-        def series(self) -> Series:
-            """Coefficients of the P_i and the Q_i."""
-
-        @property
-        def readout(self) -> Array | None:
-            """Weights (o, h) from neurons to outputs; None leaves the neurons as outputs."""
-
-        @property
-        def bias(self) -> Array | None:
-            """Bias (o,) of the outputs."""
-
-    @abstractmethod
-    def neurons(self, y: Array, z: Array | None = None) -> Array:
-        """Values (..., h) of the neurons, given their linear forms w.x and, for gated units, v.x."""
-
-    @abstractmethod
-    def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
-        """First and, on request, second derivatives of the neurons, given their linear forms."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = (self.units, Units), (self.series, Series), (getattr(self.units, "gate", None), Gate | None)
+        if not all(isinstance(part, kind) for part, kind in parts):
+            found = ", ".join(type(part).__name__ for part, _ in parts)
+            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {found}.")
+        store_floats(self, "units", "series", "readout", "bias")
+        sizes: dict[str, int] = {}
+        gate, series = self.units.gate, self.series
+        check_shapes(self.units, sizes, "units", directions="h d", shifts="h", scales="h", bias="h")
+        check_shapes(series, sizes, "series", plain="k h")
+        if gate is not None:
+            check_shapes(gate, sizes, "units.gate", directions="h d", shifts="h", slopes="h", bias="h", spreads="h")
+        if self.degree < 0 or (series.gated is None) != (gate is None or self.degree == 0):
+            raise ValueError("series needs a constant, and series.gated from degree 1 on where units have a gate.")
+        check_shapes(series, sizes | {"k": self.degree}, "series", gated="k h")
+        check_shapes(self, sizes if self.readout is not None else sizes | {"o": sizes["h"]}, readout="o h", bias="o")
 
     @property
     def degree(self) -> int:
@@ -98,6 +86,26 @@ class NeuronPolynomial(Polynomial):
         return self.units.directions
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
+
+    def neurons(self, y: Array, z: Array | None = None) -> Array:
+        """Values (..., h) of the neurons, given their linear forms w.x and, for gated units, v.x."""
+        t = self.units.standardise(y)
+        hidden = clenshaw(self.series.at_no_factor(self.units), t)
+        return hidden if z is None else add_product(hidden, z, clenshaw(self.series.gated, t))
+
+    def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
+        """First and, on request, second derivatives of the neurons, given their linear forms."""
+        t, first = self.units.standardise(y), derivative(self.series.plain)
+        along, bend = clenshaw(first, t), clenshaw(derivative(first), t) if second else None
+        gate = self.units.gate
+        if z is None or gate is None or self.series.gated is None:
+            return Derivatives(along, bend)
+        e, slope = self.units.residual(z, t), derivative(self.series.gated)
+        factor, change = clenshaw(self.series.gated, t), clenshaw(slope, t)
+        along = along + e * change - gate.slopes * factor
+        if second:
+            bend = bend + e * clenshaw(derivative(slope), t) - 2 * gate.slopes * change
+        return Derivatives(along, bend, factor, change)
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
@@ -125,7 +133,7 @@ class NeuronPolynomial(Polynomial):
             """Sum over neurons of readout[o, i] weights[..., i] forms[i]: (..., o, d)."""
             if self.readout is None:
                 return weights[..., :, None] * forms
-            return (weights[..., None, :] * self.readout) @ forms
+            return (weights[..., None, :] * self.readout) @ promote(weights, forms)[1]
 
         total = spread(slopes.along * units.inverse_scales, units.directions)
         if slopes.factor is None or units.gate is None:
@@ -138,7 +146,10 @@ class NeuronPolynomial(Polynomial):
 
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d)."""
-        return self._hessian(x, directions if self.readout is None else directions @ self.readout)
+        if self.readout is not None:
+            directions, readout = promote(directions, self.readout)
+            directions = directions @ readout
+        return self._hessian(x, directions)
 
     def _hessian(self, x: Array, readout: Array | None) -> Array:
         bends, units = self.derivatives(*self.forms_at(x)), self.units
@@ -149,7 +160,7 @@ class NeuronPolynomial(Polynomial):
             if readout is None:
                 return weights[..., :, None, None] * left[:, :, None] * right[:, None, :]
             rows = [readout[..., i, :] for i in range(readout.shape[-2])]
-            forms = [((row * weights)[..., None, :] * left.T) @ right for row in rows]
+            forms = [((row * weights)[..., None, :] * left.T) @ promote(weights, right)[1] for row in rows]
             return xp.stack(forms, axis=-3)
 
         total = sandwich(bends.bend * inverse * inverse, units.directions, units.directions)
@@ -174,14 +185,13 @@ class NeuronPolynomial(Polynomial):
             b = _substitute(q, slope, offset)
         return _substitute(a, slope, offset), b
 
-    def tensor(self, k: int) -> Array:
-        """Symmetric coefficients (o, d, ..., d) of the monomials of degree k; of a bounded one within the bounds."""
+    def _tensor(self, k: int) -> Array:
         a, b = self.powers()
         W, gate, o, d = self.units.directions, self.units.gate, self.dim_out, self.dim_in
         xp = namespace(directions=W)
         if k == 0:
             return self.read_out(a[0])
-        if k > self.degree or W.shape[0] == 0:
+        if W.shape[0] == 0:
             return constant(np.zeros((o, *[d] * k)), W)
         total = self._contract(a[k], [W] * k)
         if gate is not None and k - 1 < len(b):
@@ -262,6 +272,51 @@ class NeuronPolynomial(Polynomial):
             return W.T @ (square * y + mixed * z) + V.T @ (mixed * y)
 
         return apply
+
+    # -- truncation and arithmetic ------------------------------------------------------------------------------------
+
+    def truncate(self: P, degree: int) -> P:
+        """Drop everything above `degree`; the truncation of an optimal polynomial is the optimum of that degree."""
+        degree = as_integer("degree", degree, 0)
+        if degree >= self.degree:
+            return self
+        units = self.units if degree else replace(self.units, gate=None)
+        return replace(self, units=units, series=self.series.truncate(degree), report=None)
+
+    def _scaled(self: P, factor: Any) -> P:
+        bias = None if self.bias is None else self.bias * factor
+        if self.readout is not None:
+            return replace(self, readout=self.readout * factor, bias=bias)
+        # The neurons themselves are scaled, so that the activation no longer describes them.
+        return replace(self, series=map_arrays(self.series, lambda a: a * factor), bias=bias, activation=None)
+
+    def _shifted(self: P, by: Any) -> P:
+        bias = constant(np.zeros(self.dim_out), self.prototype) if self.bias is None else self.bias
+        return replace(self, bias=cast_like(bias + by, bias))
+
+    def _mapped(self: P, matrix: Array) -> P:
+        readout = matrix if self.readout is None else matrix @ self.readout
+        return replace(self, readout=readout, bias=None if self.bias is None else matrix @ self.bias)
+
+    def _precomposed(self: P, factors: Array, offset: Array) -> P:
+        return replace(self, units=self.units.precomposed(factors, offset))
+
+    def _plus(self: P, other: P) -> P:
+        """Sum, with the neurons of both side by side."""
+        xp = namespace(left=self.prototype, right=other.prototype)
+        degree = max(self.degree, other.degree)
+        gated = self.series.gated is not None or other.series.gated is not None
+        one, two = (p.series.padded(degree, gated) for p in (self, other))
+        readouts = [eye(p.dim_out, p.prototype) if p.readout is None else p.readout for p in (self, other)]
+        biases = [p.bias for p in (self, other) if p.bias is not None]
+        return replace(
+            self,
+            units=self.units.beside(other.units),
+            series=one.beside(two),
+            readout=xp.concat(readouts, axis=1),
+            bias=sum(biases[1:], start=biases[0]) if biases else None,
+            activation=None,
+        )
 
 
 def _substitute(powers: list[Array], slope: Array, offset: Array) -> list[Array]:

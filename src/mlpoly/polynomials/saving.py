@@ -25,12 +25,12 @@ from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.composed import ComposedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial
+from mlpoly.polynomials.fields import Source
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.source import Source
 from mlpoly.records import arrays_of, map_arrays, replace
 from mlpoly.units import Gate, Series, Units
 
-_LAYOUT = 4  # other layouts are refused
+_LAYOUT = 5  # other layouts are refused
 _FORMS = (RidgePolynomial, BoundedPolynomial, DensePolynomial, ChaosPolynomial, ComposedPolynomial)
 _INPUTS = (Gaussian, GaussianMixture)  # of other inputs a file holds only the fingerprint, in the source
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_FORMS, *_INPUTS, Units, Gate, Series, Source)}
@@ -143,7 +143,7 @@ def _built(node: Any, arrays: dict[str, np.ndarray]) -> Any:
     if odd := {f.name for f in fields(_KINDS[kind]) if f.name not in _LEFT_OUT} ^ set(items):
         raise FileFormatError(f"the {kind} in its header has no {min(odd)!r}, or should not have it")
     values = {key: _built(item, arrays) for key, item in items.items()}
-    if kind == "RidgePolynomial":
+    if "activation" in values and kind != "Source":
         values["activation"] = _registered(values.get("activation"))
     if kind == "GaussianMixture" and isinstance(values.get("covs"), tuple):  # one per component, in different forms
         parts = zip(values["means"], values["covs"], strict=True)

@@ -10,10 +10,8 @@ import math
 from typing import Any
 
 from mlpoly.arrays import Array, namespace
-from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial
-from mlpoly.polynomials.neurons import derivative
-from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.neurons import NeuronPolynomial, derivative
 from mlpoly.special import clenshaw
 
 
@@ -22,10 +20,8 @@ def substituted(poly: Any, inner: list[Array]) -> list[Array]:
 
     Of any form that a stage of a composed polynomial may have; of a bounded one within its bounds.
     """
-    if isinstance(poly, RidgePolynomial):
-        return _ridge(poly, inner)
-    if isinstance(poly, BoundedPolynomial):
-        return _ridge(poly.inner, inner)
+    if isinstance(poly, NeuronPolynomial):
+        return _neurons(poly, inner)
     if isinstance(poly, DensePolynomial):
         return _dense(poly, inner)
     outer = inner
@@ -34,7 +30,7 @@ def substituted(poly: Any, inner: list[Array]) -> list[Array]:
     return [a + b for a, b in zip(inner, outer, strict=True)] if poly.skip else outer
 
 
-def _ridge(p: RidgePolynomial, inner: list[Array]) -> list[Array]:
+def _neurons(p: NeuronPolynomial, inner: list[Array]) -> list[Array]:
     """The neurons' own series around their values at x = 0, then the readout."""
     t = [(p.units.directions @ part) * p.units.inverse_scales[:, None] for part in inner]
     start = p.units.standardise((p.units.directions @ inner[0])[:, 0])

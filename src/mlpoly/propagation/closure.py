@@ -31,26 +31,15 @@ class State:
 
         K_abc = 2 sum_k (bends_ak along_bk along_ck + along_ak bends_bk along_ck + along_ak along_bk bends_ck)
 
-    Attributes
-    ----------
-    inputs : Gaussian
-        Mean (n,) and covariance (n, n) of the values.
-    outer : array (m, n)
-        Covariances of the m outer values with these.
-    bends, along : array (m + n, k)
-        Factors of the third cumulants of the outer values and of these.
-    pairs : array (h, h) or None
-        Fourth cumulants (i, i, j, j) of the last hidden units, if they are kept.
-    mix : array (n, h) or None
-        Coefficients of these units in the values.
+    Fourth cumulants of pairs of hidden units are kept on request.
     """
 
-    inputs: Gaussian
-    outer: Array
-    bends: Array
-    along: Array
-    pairs: Array = None
-    mix: Array = None
+    inputs: Gaussian  # mean (n,) and covariance (n, n) of the values
+    outer: Array  # (m, n), covariances of the m outer values with these
+    bends: Array  # (m + n, k), factors of the third cumulants of the outer values and of these
+    along: Array  # (m + n, k)
+    pairs: Array = None  # (h, h), fourth cumulants (i, i, j, j) of the last hidden units, if they are kept
+    mix: Array = None  # (n, h), coefficients of these units in the values
 
     @classmethod
     def at(cls, inputs: Gaussian) -> State:
@@ -61,25 +50,15 @@ class State:
 
 
 class Closure:
-    """A walk through a network that keeps the state before every layer.
+    """A walk through a network that keeps the state before every layer."""
 
-    Attributes
-    ----------
-    before : list of State
-        State before every layer, in the order of the data.
-    skewness : list of array (h,), or (2 h,) for gated units
-        Estimated skewness of the forms that enter it.
-    shifts : list of array (h,)
-        Estimated error of the mean of each of its units due to that skewness, in standard deviations of the unit.
-    hidden : Expansion
-        Units of the last layer.
-    """
+    hidden: Expansion  # units of the last layer
 
     def __init__(self) -> None:
-        self.before: list[State] = []
-        self.skewness: list[Array] = []
+        self.before: list[State] = []  # in the order of the data
+        self.skewness: list[Array] = []  # (h,), or (2 h,) for gated units: estimated for the forms that enter a layer
+        # (h,), estimated error of the mean of each unit due to that skewness, in standard deviations of the unit
         self.shifts: list[Array] = []
-        self.hidden: Expansion
 
     def layer(self, layer: Layer, state: State) -> State:
         """State behind a layer."""

@@ -42,18 +42,10 @@ _LARGEST = 2**30  # entries of the quadratic parts of a layer's units: 8 GiB, of
 
 @record
 class Cubic:
-    """Cubic parts of n values, as far as they come from the h hidden units of one layer.
+    """Cubic parts of n values, as far as they come from the h hidden units of one layer."""
 
-    Attributes
-    ----------
-    mix : array (n, h)
-        Coefficients of the units in the values.
-    factors : tuple of pairs of an array (h, r) and an array (h, r, r)
-        The a_p and B_p of the forms that enter the units.
-    """
-
-    mix: Array
-    factors: tuple[tuple[Array, Array], ...]
+    mix: Array  # (n, h), coefficients of the units in the values
+    factors: tuple[tuple[Array, Array], ...]  # the a_p (h, r) and B_p (h, r, r) of the forms that enter the units
 
     def half(self, weights: Array, vectors: Array) -> Array:
         """Matrices X_i (n, r, r) with X_i + X_i' = 3 weight_i T_i.v_i, for vectors v_i (n, r)."""
@@ -69,23 +61,12 @@ class Cubic:
 
 @record
 class FirstTerms:
-    """First terms of n values in standard normal z (r,): mean + linear z + (z' quadratic z - trace).
+    """First terms of n values in standard normal z (r,): mean + linear z + (z' quadratic z - trace)."""
 
-    Attributes
-    ----------
-    state : State
-        Moments of the values.
-    linear : array (n, r)
-    quadratic : array (n, r, r) or None
-        Symmetric; None for zero.
-    cubic : tuple of Cubic
-        Cubic part, from every hidden layer so far.
-    """
-
-    state: State
-    linear: Array
-    quadratic: Array | None
-    cubic: tuple[Cubic, ...] = ()
+    state: State  # moments of the values
+    linear: Array  # (n, r)
+    quadratic: Array | None  # (n, r, r), symmetric; None for zero
+    cubic: tuple[Cubic, ...] = ()  # cubic part, from every hidden layer so far
 
 
 class _Expand:
@@ -229,14 +210,10 @@ def expand(net: Network, inputs: Gaussian) -> tuple[FirstTerms, Array]:
 
 
 def coordinates(net: Network, inputs: Gaussian) -> tuple[Array, Array]:
-    """Standard normal coordinates z = forward (x - mean) of all that a network sees of its inputs.
+    """Standard normal coordinates z = forward (x - mean) of all that a network sees of its inputs, and Cov(x, z).
 
-    Returns
-    -------
-    forward : array (r, d)
-        In the row space of the first layer.
-    back : array (d, r)
-        Cov(x, z), so that the network at x is the network at mean + back z.
+    `forward` (r, d) is in the row space of the first layer; the network at x is the network at mean + back z, with
+    `back` = Cov(x, z), (d, r).
     """
     rows = net.entry
     rows = eye(inputs.dim, widen(inputs.mean)) if rows is None or rows.shape[0] > inputs.dim else widen(rows)

@@ -10,12 +10,11 @@ from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
 from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 from mlpoly.records import record, replace, trusted
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @record

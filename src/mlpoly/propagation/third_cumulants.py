@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 
-from mlpoly.arrays import Array, eye, namespace, no_gradients, positive_semidefinite, safe_inverse
+from mlpoly.arrays import Array, eye, namespace, no_gradients, positive_semidefinite, safe_inverse, safe_root
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion, inner, power_series
 from mlpoly.networks import Affine, Chain, Layer, Network
@@ -50,66 +50,92 @@ class ThirdCumulants(Closure):
         """State behind a layer."""
         hidden = self.hidden = Expansion.of(layer, state.inputs)
         self.before.append(state)
-        net, units = hidden.layer, hidden.units
-        unread = hidden.hidden()
-        mean, cov = unread.mean, inner(unread, unread, full=True).tail
-        xp, one = namespace(cov=cov), eye(units.size, cov)
-        variances = xp.linalg.diagonal(cov)
-        d = _derivatives(hidden.series(_DEGREE).plain)
-        e, third, fourth = map(_derivatives, power_series(net.activation, units, mean, 4, 4)[2:])
-
-        def outer(a: Array, b: Array) -> Array:
-            return a[:, None] * b[None, :]
-
-        def pairwise(a: list[Array], b: list[Array]) -> Array:
-            """Covariance of two functions of t_i and t_j, given the means of their derivatives."""
-            return sum(outer(a[k], b[k]) * (rho**k / math.factorial(k)) for k in range(1, 5))
-
-        def with_diagonal(a: Array, diagonal: Array) -> Array:
-            return a * (1 - one) + one * diagonal
-
-        t = _image(state, units.directions * units.inverse_scales[:, None])
-        rho, bends, along = with_diagonal(t.inputs.covariance, variances * 0), t.bends, t.along
-        pairs = fourth_cumulants(t)
-        triples = 4 * (bends * along) @ along.T + 2 * along**2 @ bends.T  # K_iij
-        skewness, excess = xp.linalg.diagonal(triples), xp.linalg.diagonal(pairs)
-        self.skewness.append(skewness)
-        shift = skewness * d[3] / 6 + excess * d[4] / 24
+        units, net = _UnitCumulants(hidden, state), hidden.layer
+        self.skewness.append(units.skewness)
         # A correction that is not small beside the spread of a unit shows that the series does not converge.
-        inverse = safe_inverse(xp.sqrt(variances))
-        self.shifts.append(xp.maximum(xp.abs(skewness**2 * d[6] / 72) * inverse, (shift * inverse) ** 2))
-
+        xp, inverse = namespace(cov=units.plain_cov), safe_inverse(safe_root(units.variances))
+        left_out = xp.abs(units.skewness**2 * units.d[6] / 72)
+        self.shifts.append(xp.maximum(left_out * inverse, (units.shift * inverse) ** 2))
         if isinstance(layer, Affine):  # exact, and its outputs are still made of the same units
             return _image(state, net.forms.directions, net.bias)
-        half = 0.5 * triples * outer(d[2], d[1])
-        change = half + half.T + 0.25 * pairs * outer(d[2], d[2])
-        # The series may leave less than nothing of the variance of a unit that is rarely active.
-        own = xp.maximum(skewness * e[3] / 6 + excess * e[4] / 24 - shift**2, -0.75 * variances)
-        cov = _semidefinite(cov + with_diagonal(change, own))
+        behind = units.state(state.outer)
+        if net.readout is None and net.bias is None:
+            return behind
+        return _image(behind, units.one if net.readout is None else net.readout, net.bias)
 
-        chains = 2 * outer(d[2] * d[1], d[1]) * rho + outer(d[1] ** 2, d[2]) * rho**2
-        known = outer(d[1] ** 2, d[1]) * triples + with_diagonal(chains, 3 * d[2] * d[1] ** 2)
-        wanted = pairwise(e, d) + 0.5 * (triples * outer(e[2], d[1]) + triples.T * outer(e[1], d[2]))
-        wanted = wanted + 0.25 * pairs * outer(e[2], d[2]) - 2 * shift[:, None] * cov
-        wanted = with_diagonal(wanted, third[0] + skewness * third[3] / 6 - 3 * shift * variances)
-        # A factor with along = 1 at i adds 2 bends_j to K_iij and 6 bends_i to K_iii.
-        rest = (wanted - known) / (2 + 4 * one)
-        half = 0.5 * triples * outer(e[2], e[1])
-        square = pairwise(e, e) - 2 * cov**2 + half + half.T + 0.25 * pairs * outer(e[2], e[2])
+
+class _UnitCumulants:
+    """Cumulants of hidden units, from those of the t that enter them.
+
+    In the letters of this module: d, e, third and fourth are lists of the means (h,) of the derivatives in t of act,
+    psi = (act - E_g act)^2, (act - E_g act)^3 and (act - E_g act)^4; rho has a diagonal of zeros.
+    """
+
+    def __init__(self, hidden: Expansion, state: State) -> None:
+        units, unread = hidden.units, hidden.hidden()
+        self.plain_mean, self.plain_cov = unread.mean, inner(unread, unread, full=True).tail  # if t were Gaussian
+        xp, self.one = namespace(cov=self.plain_cov), eye(units.size, self.plain_cov)
+        self.variances = xp.linalg.diagonal(self.plain_cov)
+        self.d = _derivatives(hidden.series(_DEGREE).plain)
+        powers = power_series(hidden.layer.activation, units, self.plain_mean, 4, 4)
+        self.e, self.third, self.fourth = map(_derivatives, powers[2:])
+        t = self.t = _image(state, units.directions * units.inverse_scales[:, None])
+        self.rho = self._with_diagonal(t.inputs.covariance, self.variances * 0)
+        self.triples = 4 * (t.bends * t.along) @ t.along.T + 2 * t.along**2 @ t.bends.T  # K_iij of t
+        self.pairs = fourth_cumulants(t)  # K_iijj of t
+        self.skewness, self.excess = xp.linalg.diagonal(self.triples), xp.linalg.diagonal(self.pairs)
+        self.shift = self.skewness * self.d[3] / 6 + self.excess * self.d[4] / 24  # of the means
+
+    def state(self, outer: Array) -> State:
+        """State of the units."""
+        xp, d, t, one = namespace(cov=self.plain_cov), self.d, self.t, self.one
+        cov = self._covariance()
+        # K_ijk of the first line, and what K_iij and K_iii differ by from it.
+        bends = [d[1][:, None] * t.bends, one * (d[2] / 2), self._repeated(cov).T]
+        along = [d[1][:, None] * t.along, d[1][:, None] * (self.rho + one), one]
+        values = trusted(Gaussian, mean=self.plain_mean + self.shift, cov=cov)
+        return State(values, outer, xp.concat(bends, axis=1), xp.concat(along, axis=1), self._fourth(cov), one)
+
+    def _covariance(self) -> Array:
+        d, e, shift = self.d, self.e, self.shift
+        half = 0.5 * self.triples * _outer(d[2], d[1])
+        change = half + half.T + 0.25 * self.pairs * _outer(d[2], d[2])
+        # The series may leave less than nothing of the variance of a unit that is rarely active.
+        own = self.skewness * e[3] / 6 + self.excess * e[4] / 24 - shift**2
+        own = namespace(own=own).maximum(own, -0.75 * self.variances)
+        return _semidefinite(self.plain_cov + self._with_diagonal(change, own))
+
+    def _repeated(self, cov: Array) -> Array:
+        """The factors bends_j with along = 1 at i: what K_iij and K_iii differ by from the line for distinct units."""
+        d, e, triples, rho = self.d, self.e, self.triples, self.rho
+        chains = 2 * _outer(d[2] * d[1], d[1]) * rho + _outer(d[1] ** 2, d[2]) * rho**2
+        distinct = _outer(d[1] ** 2, d[1]) * triples + self._with_diagonal(chains, 3 * d[2] * d[1] ** 2)
+        wanted = self._pairwise(e, d) + 0.5 * (triples * _outer(e[2], d[1]) + triples.T * _outer(e[1], d[2]))
+        wanted = wanted + 0.25 * self.pairs * _outer(e[2], d[2]) - 2 * self.shift[:, None] * cov
+        own = self.third[0] + self.skewness * self.third[3] / 6 - 3 * self.shift * self.variances
+        # Such a factor adds 2 bends_j to K_iij and 6 bends_i to K_iii.
+        return (self._with_diagonal(wanted, own) - distinct) / (2 + 4 * self.one)
+
+    def _fourth(self, cov: Array) -> Array:
+        """The K_iijj, with the K_iiii on the diagonal."""
+        e, fourth, variances = self.e, self.fourth, self.variances
+        half = 0.5 * self.triples * _outer(e[2], e[1])
+        pairs = self._pairwise(e, e) - 2 * cov**2 + half + half.T + 0.25 * self.pairs * _outer(e[2], e[2])
         own = fourth[0] - 3 * variances**2
-        own = own + skewness * (fourth[3] - 6 * variances * e[3]) / 6
-        own = own + excess * (fourth[4] - 6 * variances * e[4]) / 24
-        made = State(
-            trusted(Gaussian, mean=mean + shift, cov=cov),
-            state.outer,
-            xp.concat([d[1][:, None] * bends, one * (d[2] / 2), rest.T], axis=1),
-            xp.concat([d[1][:, None] * along, d[1][:, None] * (rho + one), one], axis=1),
-            with_diagonal(square, own),
-            one,
-        )
-        if net.readout is not None or net.bias is not None:
-            made = _image(made, one if net.readout is None else net.readout, net.bias)
-        return made
+        own = own + self.skewness * (fourth[3] - 6 * variances * e[3]) / 6
+        own = own + self.excess * (fourth[4] - 6 * variances * e[4]) / 24
+        return self._with_diagonal(pairs, own)
+
+    def _pairwise(self, a: list[Array], b: list[Array]) -> Array:
+        """Covariance of two functions of t_i and t_j, from the means of their derivatives."""
+        return sum(_outer(a[k], b[k]) * (self.rho**k / math.factorial(k)) for k in range(1, 5))
+
+    def _with_diagonal(self, a: Array, diagonal: Array) -> Array:
+        return a * (1 - self.one) + self.one * diagonal
+
+
+def _outer(a: Array, b: Array) -> Array:
+    return a[:, None] * b[None, :]
 
 
 def _derivatives(series: Array) -> list[Array]:
@@ -119,13 +145,9 @@ def _derivatives(series: Array) -> list[Array]:
 
 def _image(state: State, weight: Array, bias: Array | None = None) -> State:
     """State of weight @ values + bias."""
-    mean = weight @ state.inputs.mean
+    mean, cov = weight @ state.inputs.mean, state.inputs.times_covariance(weight) @ weight.T
     return State(
-        trusted(
-            Gaussian,
-            mean=mean if bias is None else mean + bias,
-            cov=state.inputs.times_covariance(weight) @ weight.T,
-        ),
+        trusted(Gaussian, mean=mean if bias is None else mean + bias, cov=cov),
         state.outer,
         weight @ state.bends,
         weight @ state.along,

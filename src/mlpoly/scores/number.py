@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlpoly.arrays import Array, readable, scalar, to_numpy
-from mlpoly.plottable import Plottable
 from mlpoly.records import record
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _VISIBLE = 0.005  # bound on the error of a number, relative to it, from which it can change the digits that are printed
 

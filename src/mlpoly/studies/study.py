@@ -28,22 +28,14 @@ class Study(Generic[R]):
 
     study.json has `about`; results/STAGE.json what a stage has added, its arrays in a .safetensors file. A stage is
     there as a whole or not at all, so that a study that was killed resumes after the last one.
-
-    Attributes
-    ----------
-    folder : Path
-    kind : type
-        Record of all results. Its fields have defaults: a stage fills some of them.
-    about : dict
-        Version, command, options ("config"), data, machine, and the seconds of every finished stage, as JSON.
-    parts : dict
-        What every finished stage has added.
     """
 
     folder: Path
-    kind: type[R]
-    about: dict[str, Any]
-    parts: dict[str, R] = field(default_factory=dict)
+    kind: type[R]  # record of all results; its fields have defaults, as a stage fills some of them
+    about: dict[
+        str, Any
+    ]  # version, command, options ("config"), data, machine, seconds of every finished stage; as JSON
+    parts: dict[str, R] = field(default_factory=dict)  # what every finished stage has added
 
     @classmethod
     def open(cls, folder: str | PathLike[str], kind: type[R]) -> Study[R]:
@@ -52,7 +44,7 @@ class Study(Generic[R]):
         if not (folder / _FILE).is_file():
             raise FileNotFoundError(f"there is no study in {folder}; run the one that makes it first.")
         about = read_json(folder / _FILE)
-        if not isinstance(about, dict) or about.get("kind") != kind.__name__ or not isinstance(about["seconds"], dict):
+        if not isinstance(about, dict) or about.get("kind") != kind.__name__:
             raise FileFormatError(
                 f"{folder} holds a study of another kind or version; choose another --out, or delete {_FILE} in it."
             )
@@ -71,28 +63,11 @@ class Study(Generic[R]):
         restart: bool = False,
         **about: Any,
     ) -> Study[R]:
-        """Begin a study, or resume the one in the folder.
+        """Begin a study, or resume the one in the folder; one with other options or sources is refused and kept.
 
-        Parameters
-        ----------
-        folder : path
-        kind : type
-        config : mapping
-            Options, as JSON.
-        sources : mapping of str to str
-            Fingerprints of what the results depend on besides: "model", "text".
-        device : str
-        may_change : tuple of str
-            Options that may differ from those of the study in the folder; its stages answer for that themselves.
-        restart : bool
-            Whether to discard the stages that the folder has.
-        **about
-            More to note.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds a study with other options or sources. The folder is left as it is.
+        `sources` are fingerprints of what the results depend on besides the options: "model", "text". Options that
+        `may_change` may differ from those of the study in the folder; its stages answer for that themselves. `restart`
+        discards the stages that the folder has, and further arguments go into `about`.
         """
         new = {"kind": kind.__name__, "version": __version__, "command": COMMAND.get(), "config": config}
         new |= {"sources": dict(sources), "machine": describe_machine(device), **about}

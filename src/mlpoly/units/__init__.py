@@ -4,15 +4,4 @@ from mlpoly.units.inner_products import Angles, angle_count, angles
 from mlpoly.units.series import Series, decay, energies, terms, terms_between
 from mlpoly.units.units import Gate, Units
 
-__all__ = [
-    "Angles",
-    "Gate",
-    "Series",
-    "Units",
-    "angle_count",
-    "angles",
-    "decay",
-    "energies",
-    "terms",
-    "terms_between",
-]
+__all__ = ["Angles", "Gate", "Series", "Units", "angle_count", "angles", "decay", "energies", "terms", "terms_between"]

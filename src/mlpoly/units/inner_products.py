@@ -20,20 +20,12 @@ _SMALL, _LARGE = 512, 1024
 
 @record
 class Angles:
-    """Inner products of a chunk of units (a,) with another (b,); (a, b) each, or any common shape for listed pairs.
+    """Inner products of a chunk of units (a,) with another (b,): (a, b) each, or any common shape for listed pairs."""
 
-    Attributes
-    ----------
-    rho : array
-        E[t_i t_j].
-    right, left, gates : array or None
-        E[t_i e_j], E[e_i t_j] and E[e_i e_j]; None for plain units.
-    """
-
-    rho: Array
-    right: Array = None
-    left: Array = None
-    gates: Array = None
+    rho: Array  # E[t_i t_j]
+    right: Array = None  # E[t_i e_j]; None for plain units, as the next two
+    left: Array = None  # E[e_i t_j]
+    gates: Array = None  # E[e_i e_j]
 
     def at(self, index: Array) -> Angles:
         """The same for listed pairs, given by their positions in the flattened chunk."""
@@ -46,17 +38,10 @@ def angles(
 ) -> Iterator[tuple[slice, slice, Angles]]:
     """Inner products of all units of one family with all of another, as chunks (rows, columns).
 
-    Of one family with itself the chunks are those on and above the diagonal. One product with the covariance per chunk
-    of rows; no h x h array unless that is a single chunk.
-
-    Parameters
-    ----------
-    one, two : Units
-        Units under Gaussians of x and x', with the spreads of their gates; both families have a gate, or neither has.
-    times : callable
-        Product of rows (m, d) with the covariance of x and x', which is symmetric.
-    own : bool
-        Whether both are the same units of the same x.
+    Both families have a gate, with its spreads, or neither. `times` multiplies rows (m, d) with the covariance of the x
+    of one and that of the other, which is symmetric; `own` says that both are the same units of the same x. Of one
+    family with itself the chunks are those on and above the diagonal. One product with the covariance per chunk of
+    rows; no h x h array unless that is a single chunk.
     """
     parts, others = _parts(one), _parts(two)
     for number, rows in enumerate(parts):
@@ -79,28 +64,36 @@ def _parts(units: Units) -> list[slice]:
 def _inner(
     one: Units, two: Units, rows: slice, columns: slice, spread: Array, gate_spread: Array | None, own: bool
 ) -> Angles:
+    """Inner products of one chunk, from the rows w_i S (`spread`) and v_i S of the first family.
+
+    The forms are w_i.x = s_i t_i and v_i.x = r_i t_i + e_i about their means, so that for example
+    E[t_i e_j] = E[t_i v_j.x] - r_j E[t_i t_j].
+    """
     xp = namespace(spread=spread)
-    up, down = one.inverse_scales[rows][:, None], two.inverse_scales[columns][None, :]
-    rho = (spread @ two.directions[columns, :].T) * up * down
+    inverse_i, inverse_j = one.inverse_scales[rows][:, None], two.inverse_scales[columns][None, :]
+    rho = (spread @ two.directions[columns, :].T) * inverse_i * inverse_j
     # Correlations within [-1, 1]; those that differ from +-1 only by rounding become +-1.
     rho = xp.where(xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps), xp.sign(rho), rho)
     if own and rows == columns:  # a unit must correlate with itself by exactly one
-        eye = constant(np.eye(rows.stop - rows.start), rho)
-        rho = xp.where((eye > 0) & (one.scales > 0)[rows][:, None], 1.0, rho)
+        own_pairs = constant(np.eye(rows.stop - rows.start), rho) > 0
+        rho = xp.where(own_pairs & (one.scales > 0)[rows][:, None], 1.0, rho)
     if one.gate is None or two.gate is None or gate_spread is None:
         return Angles(rho)
-    g, h = one.gate, two.gate
-    tz = (spread @ h.directions[columns, :].T) * up
-    zt = (gate_spread @ two.directions[columns, :].T) * down
-    ri, rj = g.slopes[rows][:, None], h.slopes[columns][None, :]
-    ee = gate_spread @ h.directions[columns, :].T - zt * rj - ri * tz + ri * rj * rho
+    gate_i, gate_j = one.gate, two.gate
+    t_v = (spread @ gate_j.directions[columns, :].T) * inverse_i  # E[t_i v_j.x]
+    v_t = (gate_spread @ two.directions[columns, :].T) * inverse_j  # E[v_i.x t_j]
+    v_v = gate_spread @ gate_j.directions[columns, :].T  # E[v_i.x v_j.x]
+    r_i, r_j = gate_i.slopes[rows][:, None], gate_j.slopes[columns][None, :]
+    q_i, q_j = gate_i.spreads[rows][:, None], gate_j.spreads[columns][None, :]  # standard deviations of e_i and e_j
+    e_e = v_v - v_t * r_j - r_i * t_v + r_i * r_j * rho
     # e is orthogonal to its own t, so its inner product with another t is at most sqrt(1 - rho^2) of its size.
     side = safe_root((1 - rho) * (1 + rho))
-    qi, qj = g.spreads[rows][:, None], h.spreads[columns][None, :]
-    return Angles(rho, _within(tz - rho * rj, side * qj), _within(zt - ri * rho, side * qi), _within(ee, qi * qj))
+    return Angles(
+        rho, _within(t_v - rho * r_j, side * q_j), _within(v_t - r_i * rho, side * q_i), _within(e_e, q_i * q_j)
+    )
 
 
 def _within(a: Array, limit: Array) -> Array:
-    """A clipped to [-limit, limit], which rounding alone exceeds: gradients are those of a."""
+    """`a` clipped to [-limit, limit], which rounding alone exceeds: gradients are those of `a`."""
     xp = namespace(a=a)
     return a + stop_gradient(xp.where(xp.abs(a) > limit, xp.sign(a) * limit, a) - a)

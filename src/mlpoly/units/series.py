@@ -25,18 +25,10 @@ if TYPE_CHECKING:
 
 @record
 class Series:
-    """Orthonormal Hermite series of units P_i(t_i) + e_i Q_i(t_i), ascending.
+    """Orthonormal Hermite series of units P_i(t_i) + e_i Q_i(t_i), ascending."""
 
-    Attributes
-    ----------
-    plain : array (n + 1, h)
-        Coefficients of the P_i.
-    gated : array (n, h) or None
-        Coefficients of the Q_i, for gated units; None at degree 0.
-    """
-
-    plain: Array
-    gated: Array | None = None
+    plain: Array  # (n + 1, h), coefficients of the P_i
+    gated: Array | None = None  # (n, h), those of the Q_i of gated units; None at degree 0
 
     @property
     def degree(self) -> int:

@@ -1,4 +1,4 @@
-"""Hidden units under a Gaussian: the noun of MATH 1, 2 and 5, and the only place where weights meet a covariance.
+"""Hidden units under a Gaussian (MATH 1, 2, 5), the only place where weights meet a covariance.
 
 A unit sees x through w_i.x = shift_i + scale_i t_i with t_i standard normal. The second factor of a gated unit splits
 into what t_i explains and what it does not: v_i.x = shift_i + slope_i t_i + e_i. So any function of the two forms is
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mlpoly.activations import Activation, project
+from mlpoly.activations import Activation
 from mlpoly.arrays import (
     Array,
     add_product,
@@ -32,7 +32,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.inputs import Gaussian
-from mlpoly.networks import Forms
+from mlpoly.networks import Forms, Layer
 from mlpoly.records import record, replace
 from mlpoly.special import times_line
 from mlpoly.units.series import Series
@@ -42,37 +42,15 @@ T = TypeVar("T")
 _ROWS = 2048  # rows of W at a time: a product of this size runs at full speed, and its buffer stays small
 
 
-class HasForms(Protocol):
-    """An object with linear forms of x: a layer of a network, or units."""
-
-    @property
-    def forms(self) -> Forms:
-        """The linear forms that enter the units."""
-
-
 @record
 class Gate:
-    """Second factors of gated units: v_i.x = shift_i + slope_i t_i + e_i, with e_i independent of t_i.
+    """Second factors of gated units: v_i.x = shift_i + slope_i t_i + e_i, with e_i independent of t_i."""
 
-    Attributes
-    ----------
-    directions : array (h, d)
-        The v_i.
-    shifts : array (h,)
-        Means of v_i.x.
-    slopes : array (h,)
-        Regression of v_i.x on t_i.
-    bias : array (h,) or None
-        Bias that the network adds to v_i.x, if known.
-    spreads : array (h,) or None
-        Standard deviations of e_i, if requested.
-    """
-
-    directions: Array
-    shifts: Array
-    slopes: Array
-    bias: Array | None = None
-    spreads: Array = None
+    directions: Array  # (h, d), the v_i
+    shifts: Array  # (h,), means of v_i.x
+    slopes: Array  # (h,), regression of v_i.x on t_i
+    bias: Array | None = None  # (h,), which the network adds to v_i.x, if known
+    spreads: Array = None  # (h,), standard deviations of e_i, if requested
 
     @property
     def means(self) -> Array:
@@ -82,43 +60,20 @@ class Gate:
 
 @record
 class Units:
-    """Hidden units under a Gaussian: w_i.x = shift_i + scale_i t_i, with t_i standard normal.
+    """Hidden units under a Gaussian: w_i.x = shift_i + scale_i t_i, with t_i standard normal."""
 
-    Attributes
-    ----------
-    directions : array (h, d)
-        The w_i.
-    shifts, scales : array (h,)
-        Means and standard deviations of w_i.x; a scale of zero marks a constant unit, whose t_i is zero.
-    bias : array (h,) or None
-        Bias that the network adds to w_i.x before the activation, if known.
-    gate : Gate or None
-        Second factors, for gated units.
-    """
-
-    directions: Array
-    shifts: Array
-    scales: Array
-    bias: Array | None = None
-    gate: Gate | None = None
+    directions: Array  # (h, d), the w_i
+    shifts: Array  # (h,), means of w_i.x
+    scales: Array  # (h,), standard deviations of w_i.x; zero marks a constant unit, whose t_i is zero
+    bias: Array | None = None  # (h,), which the network adds to w_i.x before the activation, if known
+    gate: Gate | None = None  # second factors, for gated units
 
     @classmethod
-    def under(cls, layer: HasForms, inputs: Gaussian, spreads: bool = False) -> Units:
+    def under(cls, layer: Layer | Units, inputs: Gaussian, spreads: bool = False) -> Units:
         """Units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
 
-        The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i.
-
-        Parameters
-        ----------
-        layer : Layer or Units
-        inputs : Gaussian
-        spreads : bool
-            Whether to compute the spreads of a gate too, at the cost of a second product.
-
-        Raises
-        ------
-        ValueError
-            If a mean or a standard deviation is too large for the dtype of the weights.
+        The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i. The
+        `spreads` of a gate cost a second one. Raises a ValueError where means or standard deviations overflow.
         """
         forms = layer.forms
         xp = namespace(weights=forms.directions, inputs=inputs.mean)
@@ -157,15 +112,10 @@ class Units:
 
     @classmethod
     def pooled(cls, weights: Array, parts: Sequence[Units], rounding: float) -> Units:
-        """Units under a mixture, from those under its components with spreads, by the law of total covariance.
+        """Units under a mixture of these weights (c,), by the law of total covariance.
 
-        Parameters
-        ----------
-        weights : array (c,)
-        parts : sequence of Units
-            Units under each component.
-        rounding : float
-            Relative rounding error of the moments; a smaller spread counts as zero.
+        They are made of the units under each component, with the spreads of their gates. A spread below the relative
+        `rounding` error of the moments counts as zero.
         """
 
         def total(values: Sequence[Array]) -> Array:
@@ -258,14 +208,14 @@ class Units:
 
     def _project(self, activation: Activation, degree: int) -> Array:
         """Hermite coefficients (degree + 1, h) of act(w_i.x + b_i)."""
-        c = project(activation, self.means, self.scales, degree)
+        c = activation.project(self.means, self.scales, degree)
         if not differentiated(self.directions):
             return c
         xp, still = namespace(c=c), _without_weights(self.directions)
         if decidable(still) and not bool(xp.any(still)):
             return c
         # The tiny scale is there for the gradients; the value is that without it, also at a kink.
-        exact = project(activation, self.means, xp.where(still, 0.0, self.scales), 0)
+        exact = activation.project(self.means, xp.where(still, 0.0, self.scales), 0)
         return xp.concat([c[:1, :] + stop_gradient(exact - c[:1, :]), c[1:, :]])
 
 

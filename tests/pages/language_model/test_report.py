@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.pages import NASTY, assert_harmless, island, sections
 
 from mlpoly.lm import feature_page
 from mlpoly.lm.conversion.block_errors import BlockErrors
@@ -23,7 +23,6 @@ from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.pages.language_model.page import write_lm_report
 from mlpoly.studies.language_model.results import LmResults
 
-NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
 BLOCKS = tuple(f"model.layers.{i}.mlp" for i in range(3))
 TOKENS = ("Once", " upon", NASTY, "\n", "\x00", " <b>", "é", "\\u003c", " ")
 SECTIONS = ["fvu", "loss", "spectrum", "forms", "features", "prompt", "rerun"]
@@ -55,11 +54,9 @@ def fake_results() -> LmResults:
     rng = np.random.default_rng(0)
     parts = rng.normal(size=(3, len(TOKENS), 4))
     errors = [BlockErrors(n, k, 0.5**k, 0.6**k if k < 3 else None) for n in BLOCKS for k in (1, 2, 3)]
+    whole = ("none", "", 0, 2.5, 0), ("all", "removed", 0, 8, 5), ("all", "polynomial", 3, 2.75, 0.2)
     losses = [
-        Loss("none", "", 0, 2.5, 0.0),
-        Loss("all", "removed", 0, 8.0, 5.0),
-        Loss("all", "polynomial", 3, 2.75, 0.2),
-        Loss("all", "linear", 0, 1e6, math.inf),
+        *(Loss(*row) for row in (*whole, ("all", "linear", 0, 1e6, math.inf))),
         *(Loss(name, "polynomial", 3, 2.5 + 0.01 * i, 0.01) for i, name in enumerate(BLOCKS)),
         *(Loss(name, "mean", 0, 2.6 + 0.01 * i, 0.01) for i, name in enumerate(BLOCKS)),
     ]
@@ -69,17 +66,9 @@ def fake_results() -> LmResults:
         for kind, count in (("principal", 6), ("random", 3))
         for rank in range(count)
     ]
-    attribution = Attribution(
-        BLOCKS,
-        tuple(range(len(TOKENS))),
-        TOKENS,
-        (*range(1, len(TOKENS)), 0),
-        (*TOKENS[1:], TOKENS[0]),
-        parts,
-        parts.sum(-1) + 0.1,
-        rng.normal(size=len(TOKENS)),
-        True,
-    )
+    count = len(TOKENS)
+    tokens = tuple(range(count)), TOKENS, (*range(1, count), 0), (*TOKENS[1:], TOKENS[0])
+    attribution = Attribution(BLOCKS, *tokens, parts, parts.sum(-1) + 0.1, rng.normal(size=count), True)
     about = {
         "version": "1.2.3",
         "command": f"mlpoly lm {NASTY}",
@@ -100,16 +89,11 @@ def path(tmp_path_factory):
     return write_lm_report(fake_results(), tmp_path_factory.mktemp("report") / "report.html")
 
 
-def island(page: str, name: str) -> Any:
-    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)[1])
-
-
 def test_the_page_is_whole_and_small_and_escapes_tokens(path):
     page = path.read_text(encoding="utf-8")
     assert path.stat().st_size < 15e6
-    assert re.findall(r'<section id="([\w-]+)"', page) == SECTIONS
-    assert "<script>window.hacked" not in page and "<img src=x" not in page
-    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.split("<script>")[0])
+    assert sections(page) == SECTIONS
+    assert_harmless(page)
 
 
 def test_the_numbers_are_those_of_the_results(path):
@@ -126,9 +110,7 @@ def test_the_numbers_are_those_of_the_results(path):
     assert "degree 3, held out" not in lines  # it was not measured
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
-    assert lines and all(
-        trace["customdata"] == [[block] for block in BLOCKS] for trace in plot["traces"]
-    )  # what a pointer reads
+    assert all(t["customdata"] == [[block] for block in BLOCKS] for t in plot["traces"])  # what a pointer reads
     forms = island(page, "plot-forms-data")
     first, four = (forms["traces"][view["traces"][1]] for view in forms["views"][:2])
     assert first["name"] == "degree 2" and first["y"] == [0.5] * 3 and four["y"] == [0.875] * 3
@@ -156,7 +138,7 @@ def test_the_page_says_how_the_polynomials_were_made(tmp_path):
 
 def test_sections_without_results_are_left_out(tmp_path):
     page = write_lm_report(LmResults({"version": "1"}, (), ()), tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.findall(r'<section id="([\w-]+)"', page) == ["rerun"]
+    assert sections(page) == ["rerun"]
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
@@ -168,10 +150,7 @@ def browser(window, path):
     window.open(path)
     window.wait("return document.querySelectorAll('.js-plotly-plot').length === 4")
     yield window
-    errors = [entry for entry in window.log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    assert errors == []
-    assert all(address.startswith("file:") for address in window.requests())
-    assert window.run("return window.hacked") is None
+    window.assert_calm()
 
 
 def choose(browser, menu: str, place: int) -> None:
@@ -207,18 +186,11 @@ def test_cards_have_what_the_results_have(browser):
     cells = "return [...arguments[0].rows].map(row => [...row.cells].map(cell => cell.textContent).join(' | '))"
     tables = [browser.run(cells, table) for table in browser.run("return [...document.querySelectorAll('.scores')]")]
     assert tables[:2] == [
-        [
-            "Predicted | corr. | slope | random",
-            "Logits, removed | 0.50 | 0.51 | 0.60",
-            "Logits, doubled | 0.52 | −0.53 | 0.52",
-            "Block, removed | 0.54 | 0.55 | 0.54",
-        ],
-        [
-            "Read from text, negative side | area | random",
-            "Current token | 0.90 | 0.90",
-            "Last few tokens | 0.91 | 0.91",
-        ],
-    ]
+        ["Predicted | corr. | slope | random", "Logits, removed | 0.50 | 0.51 | 0.60",
+         "Logits, doubled | 0.52 | −0.53 | 0.52", "Block, removed | 0.54 | 0.55 | 0.54"],
+        ["Read from text, negative side | area | random", "Current token | 0.90 | 0.90",
+         "Last few tokens | 0.91 | 0.91"],
+    ]  # fmt: skip
     browser.run("document.querySelector('.features + .more').click()")
     assert len(texts(browser, ".feature")) == 18
     assert browser.run("return document.querySelector('.features + .more').hidden")
@@ -260,15 +232,12 @@ def test_features_by_themselves_make_a_page(window, tmp_path):
     window.resize(400, 900)
     window.open(path)
     assert texts(window, "h1") == [NASTY] and texts(window, ".feature h3") == [f"neuron {i}{BLOCKS[0]}" for i in (0, 1)]
-    assert not texts(window, ".scores") and texts(window, "#features-order option") == [
-        "block by block",
-        "variance explained",
-    ]
+    assert not texts(window, ".scores")
+    assert texts(window, "#features-order option") == ["block by block", "variance explained"]
     hidden = "return ['block', 'kind'].map(n => document.getElementById(`features-${n}`).offsetParent === null)"
     assert window.run(hidden) == [True, True]  # one of each, and nothing to choose
     window.wait("return document.documentElement.scrollWidth <= innerWidth")
-    assert [e for e in window.log("browser") if e["level"] in ("SEVERE", "WARNING")] == []
-    assert window.run("return window.hacked") is None
+    window.assert_calm()
     for wrong in ([], ["feature"]):
         with pytest.raises(TypeError, match="readings must be features as read_features returns them"):
             feature_page(wrong, path)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import torch
+from sklearn import neural_network as neural
+from sklearn import pipeline
+from sklearn.preprocessing import StandardScaler
 from support.networks import chain, network
+from support.pages import NASTY, assert_harmless, island, sections
 
 import mlpoly as mp
 from mlpoly.pages.network.fits import fit_degrees
@@ -19,7 +24,6 @@ from mlpoly.pages.toolkit.numbers import number, percent
 SECTIONS = [
     "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
 ]  # fmt: skip
-NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
 NAMES = ("a<b>", NASTY, "$x^2$ & %{y}", "naïve π", "long " * 30)
 OUTPUTS = ("<img src=x onerror=window.hacked=3>", "%{x}", "c &lt; d")
 
@@ -32,10 +36,6 @@ def data(n: int = 200, d: int = 5, seed: int = 1) -> np.ndarray:
 
 def words(markup: str) -> str:
     return re.sub(r"<[^>]+>", "", markup)
-
-
-def island(page: str, name: str) -> Any:
-    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)[1])
 
 
 def section(page: str, anchor: str) -> str:
@@ -52,7 +52,7 @@ def written(tmp_path, *arguments: Any, **options: Any) -> str:
 def test_degrees_and_errors_are_those_of_the_library(tmp_path):
     net, x = network(d=5, h=7, o=2), data()
     page = written(tmp_path, net, x)
-    assert re.findall(r'<section id="([\w-]+)"', page) == SECTIONS
+    assert sections(page) == SECTIONS
     inputs = mp.Gaussian.from_samples(x)
     spectrum = mp.degree_spectrum(net, inputs, 8)
     bars, *stacked = island(page, "plot-spectrum-data")["traces"]
@@ -216,7 +216,7 @@ def test_images(tmp_path):
     x = data(80, 12)
     x[:, 3] = 0.0  # a pixel that is always the same
     page = written(tmp_path, network(d=12, o=2), x.reshape(80, 3, 4), np.arange(80) % 2)
-    assert re.findall(r'<section id="([\w-]+)"', page) == SECTIONS
+    assert sections(page) == SECTIONS
     assert "pictures of 3 × 4 pixels" in page and "plot-interactions-data" not in page
     assert section(page, "formula").count("<img") == 2 and section(page, "interactions").count("<img") == 4
     quadratic = mp.fit(network(d=12, o=2), mp.Gaussian.from_samples(x), 2)
@@ -229,9 +229,6 @@ def test_images(tmp_path):
 
 
 def test_torch_networks_data_frames_and_integers(tmp_path):
-    import pandas
-    import torch
-
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
     frame = pandas.DataFrame((10 * data(60, 3)).astype(int), columns=["age", "bmi", "dose"])
@@ -243,10 +240,6 @@ def test_torch_networks_data_frames_and_integers(tmp_path):
 
 
 def test_pipelines_of_scikit_learn(tmp_path):
-    from sklearn import neural_network as neural
-    from sklearn import pipeline
-    from sklearn.preprocessing import StandardScaler
-
     x = data(60, 3)
     labels = np.where(x[:, 0] > 0, "up", "down")
     model = pipeline.make_pipeline(
@@ -258,12 +251,6 @@ def test_pipelines_of_scikit_learn(tmp_path):
 
 @pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
 def test_the_code_on_the_page_runs(tmp_path, kind, capsys):
-    import pandas
-    import torch
-    from sklearn import neural_network as neural
-    from sklearn import pipeline
-    from sklearn.preprocessing import StandardScaler
-
     torch.manual_seed(0)
     array = data(60, 3)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
@@ -318,7 +305,7 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
 )  # fmt: skip
 def test_a_page_for(tmp_path, net, x, options):
     page = written(tmp_path, net, x, **options)
-    found = re.findall(r'<section id="([\w-]+)"', page)
+    found = sections(page)
     assert found == [name for name in SECTIONS if name in found]
     assert {"formula", "degrees", "terms", "method", "rerun"} <= set(found)
     assert ">nan" not in page.lower().split("<script>")[0] and "NaN" not in island(page, "plot-error-data")
@@ -359,8 +346,8 @@ def path(tmp_path_factory):
 
 def test_names_stay_text(path):
     page = path.read_text(encoding="utf-8")
-    assert "<script>window.hacked" not in page and "<img src=x" not in page and "<b>" not in page.split("<script>")[0]
-    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.split("<script>")[0])
+    assert_harmless(page)
+    assert "<b>" not in page.split("<script>")[0]
     assert path.stat().st_size < 8.5e6
 
 
@@ -370,9 +357,7 @@ def browser(window, path):
     window.open(path)
     window.wait("return document.querySelectorAll('.js-plotly-plot').length === 4")
     yield window
-    assert [entry for entry in window.log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
-    assert all(address.startswith("file:") for address in window.requests())
-    assert window.run("return window.hacked") is None
+    window.assert_calm()
 
 
 def test_the_pointer_reads_whole_names_in_the_heat_map(browser):

@@ -1,7 +1,9 @@
 """Arguments of a page: what is understood, and what is refused with a remedy."""
 
 import numpy as np
+import pandas
 import pytest
+from sklearn import neural_network as neural
 from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
@@ -50,8 +52,6 @@ def test_mistakes(act, exception, patterns):
 
 
 def test_columns_of_words_are_named():
-    import pandas
-
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(c="word")
     with pytest.raises(TypeError, match=r"not numbers \(c\); drop them"):
         check_subject(NET, frame)
@@ -96,9 +96,6 @@ def test_names_of_outputs_order_the_labels():
 
 
 def test_columns_are_those_that_an_estimator_knows():
-    import pandas
-    from sklearn import neural_network as neural
-
     frame = pandas.DataFrame(X, columns=list("abcd"))
     model = neural.MLPRegressor(hidden_layer_sizes=3, max_iter=5000, solver="lbfgs", random_state=0).fit(frame, X[:, 0])
     assert check_subject(model, frame[list(model.feature_names_in_)]).names == tuple("abcd")
@@ -115,8 +112,6 @@ def test_columns_are_those_that_an_estimator_knows():
 
 
 def test_names_come_from_the_inputs_or_the_columns():
-    import pandas
-
     frame = pandas.DataFrame(X, columns=list("abcd"))
     assert check_subject(NET, frame).names == tuple("abcd")
     assert check_subject(NET, X, inputs=mp.Gaussian.from_samples(frame)).names == tuple("abcd")

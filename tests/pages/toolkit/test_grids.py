@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from PIL import Image as image_module
 
 from mlpoly.charts.chart import Gallery, Part, Picture, Ranking, Waterfall
 from mlpoly.pages.toolkit.grids import gallery_html, ranking_html, waterfall_html
@@ -33,8 +34,6 @@ def test_parts_have_their_pattern_and_remark():
 
 
 def test_gallery_has_one_scale():
-    from PIL import Image as image_module
-
     rows = [("a\nrow", [Picture(np.array([[-2.0, 0.0, 2.0, 5.0]]), "above", "→ <b>", "positive"), None])]
     made = gallery_html(Gallery(rows, palette="ink", limit=2.0))
     assert made.count("<img") == 1 and "a row" in made and "above<br>" in made and "→ &lt;b&gt;" in made

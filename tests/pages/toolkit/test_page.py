@@ -5,11 +5,11 @@ import io
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from markupsafe import Markup
+from PIL import Image as image_module
 
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import DIVERGING, pack_images, picture, to_json
@@ -31,8 +31,6 @@ def test_pack_images_survives_bad_images():
 
 
 def test_picture_is_a_png_with_the_right_colours():
-    from PIL import Image as image_module
-
     made = picture(np.array([[-1.0, 0.0, 1.0], [5.0, -5.0, 0.5]]), 'a "b"', limits=(-1, 1))
     assert 'alt="a &#34;b&#34;"' in made
     raw = base64.b64decode(re.search(r"base64,([^\"]+)", made)[1])
@@ -59,22 +57,6 @@ def test_page():
     assert "Plotly, Inc." not in page.html()
     with pytest.raises(ValueError, match="'one' already"):
         page.section("one", "Again")
-
-
-def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = Page("First").write(tmp_path / "a" / "page.html")
-    before = path.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", half_of_it)
-        with pytest.raises(OSError, match=r"page.html could not be written \(No space left"):
-            Page("Second").write(path)
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
-
-
-def half_of_it(path, text, **options):
-    path.write_bytes(text.encode()[: len(text) // 2])
-    raise OSError(28, "No space left on device")
 
 
 def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):

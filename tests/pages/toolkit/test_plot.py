@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from plotly import graph_objects
 
 from mlpoly.charts.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 from mlpoly.pages.toolkit.plot import heat_maps, plain_text, plot, plot_data
@@ -68,8 +69,6 @@ def test_views_share_their_traces_and_have_two_scales():
 
 
 def test_plotly_accepts_it():
-    from plotly import graph_objects
-
     data = plot_data(Chart("", [Panel([CURVE, POINTS, Bars("b", X, X, "blue", "abc")], STEPS, ERROR)]))
     figure = graph_objects.Figure(data["traces"], data["views"][0]["layout"])  # raises if not valid
     assert len(figure.data) == len(data["traces"])
@@ -86,8 +85,6 @@ def test_texts_stay_texts():
 
 
 def test_heat_maps():
-    from plotly import graph_objects
-
     maps = [
         (name, HeatMap(np.array([[1.0, -4.0]]), ["<b>"], ["one", "x" * 40], "Pairs", name="effect", limit=limit))
         for name, limit in (("first", None), ("second", 2.0))

@@ -81,14 +81,6 @@ def test_directions_are_what_they_are_called(rng):
     assert_close(np.abs(found["pca"][0] @ last), np.eye(OUT), 1e-12)
 
 
-def test_nothing_removed_is_plain_accuracy():
-    net, linear, quadratic, x, labels = data()
-    found = ablation_curve(AttackCase(net, linear, quadratic, x, labels), np.eye(D), seed=0)
-    for a in found[:: OUT + 1]:
-        assert a.k == 0
-        assert_close(astuple(a)[3:6], shares((net, linear, quadratic), x, labels))
-
-
 def test_a_silenced_linear_map_says_its_constant():
     case = AttackCase(*data())
     found = ablation_curve(case, np.eye(D), seed=0)
@@ -110,18 +102,6 @@ def test_the_seed_decides_the_random_directions():
     assert one == again
     assert [a.network for a in one] != [a.network for a in other]
     assert np.array_equal(np.random.get_state()[1], state)
-
-
-def test_without_all_directions_all_images_are_zero(rng):
-    """Every model says one class."""
-    case = AttackCase(*data())
-    *_, (left, logits) = attack._ablated(case, np.linalg.qr(rng.normal(size=(D, D)))[0])
-    assert_close(left, 0 * left, 1e-12)
-    assert_close(logits, case.quadratic(0 * left), 1e-12)
-    models = (case.net, case.linear, case.quadratic)
-    assert_close(
-        case.accuracies(case.net(left), case.linear(left), logits), shares(models, 0 * case.images, case.labels)
-    )
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -207,14 +187,6 @@ def test_controls_are_plain_evaluation_on_moved_images(monkeypatch):
     assert np.linalg.norm(noise[0].move.mean(axis=0)) < 0.3 * radius
     assert np.abs(noise[0].move - noise[1].move).max() > 0.1
     assert np.abs(universal[0].move - universal[1].move).max() > 0.1
-
-
-def test_no_move_is_plain_accuracy():
-    net, linear, quadratic, x, labels = data()
-    for s in steering_curve(AttackCase(net, linear, quadratic, x, labels), seed=0, strengths=[0]):
-        assert_close([s.network, s.linear, s.quadratic], shares((net, linear, quadratic), x, labels))
-        assert_close([s.fvu], [float(mp.fvu(net, quadratic, x).total)], 1e-10)
-        assert_close([s.kl], [float(mp.kl(net, quadratic, x))], 1e-10)
 
 
 def test_a_known_outcome(rng):

@@ -118,21 +118,69 @@ def test_network_that_is_a_polynomial():
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def test_degrees_in_order():
-    found = judged(as_in_the_paper(), ORDER)
-    # The linear one is lowest, 0.05, at 256 and 512, and at 1024 it is 0.05 * 2.25 = 0.1125.
-    assert "lowest value: linear 1024, quadratic never." in found.measured
-    late = curve(1, lambda s: 1.0 if s >= 4096 else 0.1)
-    both = judged(late + curve(2, lambda s: 0.02 if s >= 8192 else 0.01), ORDER)
-    assert both.holds is True
-    assert "linear 4096, quadratic 8192" in both.measured
-    early = judged(late + curve(2, lambda s: 0.02 if s >= 1024 else 0.01), ORDER)
-    assert early.holds is False
-    assert "linear 4096, quadratic 1024" in early.measured
-    together = judged(late + curve(2, lambda s: 0.02 if s >= 4096 else 0.01), ORDER)
-    assert together.holds is None  # "only after it" is not what these numbers say, nor the opposite
-    assert "linear 4096, quadratic 4096" in together.measured
-    assert judged(curve(1, flat(0.1)) + curve(2, flat(0.1)), ORDER).holds is None
+LATE, STILL = curve(1, lambda s: 1.0 if s >= 4096 else 0.1), curve(1, flat(0.1))
+PAPERS_LINEAR, PAPERS_QUADRATIC = curve(1, linear_as_in_the_paper), curve(2, quadratic_as_in_the_paper)
+SHORT = "no checkpoints up to step 4096"
+
+
+def up_to(last, points):
+    return [p for p in points if p.step <= last]
+
+
+def doubling(at):
+    return curve(2, lambda s: 0.02 if s >= at else 0.01)
+
+
+def bump(factor, at=2048):
+    """Quadratics that are nearly constant but for one checkpoint."""
+    return curve(2, lambda s: 0.01 * (factor if s == at else 1))
+
+
+def kl_of(quadratic):
+    return curve(1, flat(0.1), kl_samples=lambda s: 0.1 + s) + curve(2, flat(0.1), kl_samples=quadratic)
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "holds", "words"),
+    [
+        # The linear one is lowest, 0.05, at 256 and 512, and at 1024 it is 0.05 * 2.25 = 0.1125.
+        (ORDER, as_in_the_paper(), True, "lowest value: linear 1024, quadratic never."),
+        (ORDER, LATE + doubling(8192), True, "linear 4096, quadratic 8192"),
+        (ORDER, LATE + doubling(1024), False, "linear 4096, quadratic 1024"),
+        (ORDER, LATE + doubling(4096), None, "linear 4096, quadratic 4096"),  # neither "only after it" nor the opposite
+        (ORDER, STILL + curve(2, flat(0.1)), None, ""),
+        (FALL, as_in_the_paper(), True, "falls to 50% of its value before training (linear) and to 50% (quadratic)"),
+        # It fell, but not early; and 5 % count as nothing.
+        (FALL, curve(1, lambda s: 0.1 if s <= 512 else 0.01) + PAPERS_QUADRATIC, False, "to 100% of its value before"),
+        (FALL, PAPERS_LINEAR + curve(2, lambda s: 0.01 if s == 0 else 0.0095), False, "to 95% (quadratic)"),
+        (KL, kl_of(lambda s: 0.2 + s), True, "at least 11.00 times that before training (linear) and 6.00 times (qua"),
+        (KL, kl_of(lambda s: 0.2 - 0.1 * (s == 64)), False, "0.50 times (quadratic)"),
+        (KL, kl_of(lambda s: 0.2 - 0.1 * (s > 512)), True, ""),
+        (RISE, as_in_the_paper((0, 1)), True, "From step 512 to 1024 it changes by a factor of 2.25 (2 or more is "
+         "taken as sharp), from there to step 4096 by 2.25 (between two checkpoints by 1.5 at least), and from there "
+         "to the end by 1."),
+        (RISE, STILL + curve(2, flat(0.1)), False, "by a factor of 1 (2 or more"),
+        (RISE, up_to(2048, as_in_the_paper()), None, SHORT),
+        (RISE, up_to(4096, as_in_the_paper()), True, ""),
+        (FLAT, STILL + bump(1.15), True, "Between steps 512 and 4096 it changes by a factor of 1.15 (up to 1.2 is"),
+        (FLAT, STILL + bump(1.6), False, "by a factor of 1.6 "),
+        (FLAT, STILL + bump(1.6), False, "in absolute terms by 0.006, which is unknown of the linear one's change"),
+        (FLAT, PAPERS_LINEAR + curve(2, lambda s: 0.03 if s == 2048 else 0.015), False,
+         "in absolute terms by 0.015, which is 7% of the linear one's change"),
+        (FLAT, STILL + curve(2, lambda s: 0.01 if 512 <= s <= 4096 else 0.1), True, ""),
+        (FLAT, up_to(256, STILL + bump(1)), None, SHORT),
+        (FLAT, up_to(2048, STILL + bump(1)), None, SHORT),  # the period is not over
+        (EXPLAINED, STILL + bump(4.9, 128), True, "0.9510, at step 128"),
+        (EXPLAINED, STILL + bump(5.1, 128), False, "0.9490, at step 128"),
+        (EXPLAINED, [p for seed, worst in ((0, 0.01), (1, 0.03))
+                     for p in curve(1, flat(0.1), seed=seed) + curve(2, flat(worst), seed=seed)],
+         True, "0.9800 (0.9700 to 0.9900), at step 0"),
+    ],
+)  # fmt: skip
+def test_verdicts_on_training(name, points, holds, words):
+    found = judged(points, name)
+    assert found.holds is holds
+    assert words in found.measured
 
 
 def test_degrees_in_order_of_several_seeds():
@@ -147,51 +195,10 @@ def test_degrees_in_order_of_several_seeds():
     assert judged(holds + unknown + fails, ORDER).holds is False
 
 
-def test_early_fall():
-    found = judged(as_in_the_paper(), FALL)
-    assert "falls to 50% of its value before training (linear) and to 50% (quadratic)" in found.measured
-    late = judged(curve(1, lambda s: 0.1 if s <= 512 else 0.01) + curve(2, quadratic_as_in_the_paper), FALL)
-    assert late.holds is False  # it fell, but not early
-    assert "falls to 100% of its value before training (linear)" in late.measured
-    barely = judged(curve(1, linear_as_in_the_paper) + curve(2, lambda s: 0.01 if s == 0 else 0.0095), FALL)
-    assert barely.holds is False  # 5 % count as nothing
-    assert "to 95% (quadratic)" in barely.measured
-
-
-def test_no_early_fall_of_the_kl():
-    def points(first, second):
-        return curve(1, flat(0.1), kl_samples=first) + curve(2, flat(0.1), kl_samples=second)
-
-    rising = judged(points(lambda s: 0.1 + s, lambda s: 0.2 + s), KL)
-    assert rising.holds is True
-    assert "at least 11.00 times that before training (linear) and 6.00 times (quadratic)" in rising.measured
-    falling = judged(points(lambda s: 0.1 + s, lambda s: 0.2 - 0.1 * (s == 64)), KL)
-    assert falling.holds is False
-    assert "0.50 times (quadratic)" in falling.measured
-    late = judged(points(lambda s: 0.1 + s, lambda s: 0.2 - 0.1 * (s > 512)), KL)
-    assert late.holds is True
-
-
 def rising(*factors):
     """The linear FVU grows by these factors from step 512 to 1024, to 2048, to 4096, and then stays."""
     levels = dict(zip((512, 1024, 2048, 4096), 0.05 * np.cumprod([1, *factors]), strict=True))
     return curve(1, lambda s: levels[min(max(s, 512), 4096)]) + curve(2, flat(0.01))
-
-
-def test_rise_of_the_linear_fvu():
-    found = judged(as_in_the_paper((0, 1)), RISE)
-    assert found.holds is True
-    assert "From step 512 to 1024 it changes by a factor of 2.25 (2 or more is taken as sharp), from" in found.measured
-    assert "there to step 4096 by 2.25 (between two checkpoints by 1.5 at least)" in found.measured
-    assert "and from there to the end by 1." in found.measured
-    flatly = judged(curve(1, flat(0.1)) + curve(2, flat(0.1)), RISE)
-    assert flatly.holds is False
-    assert "by a factor of 1 (2 or more" in flatly.measured
-    short = [p for p in as_in_the_paper() if p.step <= 2048]
-    assert judged(short, RISE).holds is None
-    assert "no checkpoints up to step 4096" in judged(short, RISE).measured
-    just = judged([p for p in as_in_the_paper() if p.step <= 4096], RISE)
-    assert just.holds is True
 
 
 @pytest.mark.parametrize(
@@ -220,25 +227,6 @@ def test_what_is_flat_is_not_sharp():
         assert not (sharp and constant), factor
 
 
-def test_flat_quadratic_fvu():
-    def points(factor):
-        return curve(1, flat(0.1)) + curve(2, lambda s: 0.01 * (factor if s == 2048 else 1))
-
-    holds, fails = judged(points(1.15), FLAT), judged(points(1.6), FLAT)
-    assert (holds.holds, fails.holds) == (True, False)
-    assert "Between steps 512 and 4096 it changes by a factor of 1.15 (up to 1.2 is taken as" in holds.measured
-    assert "by a factor of 1.6 " in fails.measured
-    assert "in absolute terms by 0.006, which is unknown of the linear one's change" in fails.measured
-    beside = judged(curve(1, linear_as_in_the_paper) + curve(2, lambda s: 0.03 if s == 2048 else 0.015), FLAT)
-    assert "in absolute terms by 0.015, which is 7% of the linear one's change" in beside.measured
-    outside = curve(1, flat(0.1)) + curve(2, lambda s: 0.01 if 512 <= s <= 4096 else 0.1)
-    assert judged(outside, FLAT).holds is True
-    for last in (256, 2048):  # at 2048 the period is not over
-        short = judged([p for p in points(1) if p.step <= last], FLAT)
-        assert short.holds is None
-        assert "no checkpoints up to step 4096" in short.measured
-
-
 @pytest.mark.parametrize("degree", [1, 2])
 @pytest.mark.parametrize(("name", "field"), [(FALL, "fvu"), (KL, "kl_samples")])
 def test_one_threshold_says_what_a_fall_is(degree, name, field):
@@ -259,25 +247,6 @@ def test_one_threshold_says_what_is_flat(factor, holds, step):
     for sign in (1, -1):
         points = curve(1, flat(0.1)) + curve(2, lambda s, f=factor**sign: 0.01 * (f if s == step else 1))
         assert judged(points, FLAT).holds is holds
-
-
-def test_explained():
-    def points(worst):
-        return curve(1, flat(0.1)) + curve(2, lambda s: worst if s == 128 else 0.01)
-
-    holds, fails = judged(points(0.049), EXPLAINED), judged(points(0.051), EXPLAINED)
-    assert (holds.holds, fails.holds) == (True, False)
-    assert "0.9510, at step 128" in holds.measured
-    assert "0.9490, at step 128" in fails.measured
-
-
-def test_spans_of_seeds():
-    points = [
-        p
-        for seed, worst in ((0, 0.01), (1, 0.03))
-        for p in curve(1, flat(0.1), seed=seed) + curve(2, flat(worst), seed=seed)
-    ]
-    assert "0.9800 (0.9700 to 0.9900), at step 0" in judged(points, EXPLAINED).measured
 
 
 def features(*linear):
@@ -321,29 +290,33 @@ def test_attack_as_in_the_paper():
     assert all(c.holds for c in claims)
 
 
-def test_below_half_after_four():
-    found = attacked(ablations(FALLING), FOUR)
-    assert found.holds is True
-    assert found.measured == "Accuracy of the network after four: 45.0%; it first falls below 50% at k = 4."
-    for accuracy, holds in ((0.499, True), (0.501, False)):
-        assert attacked(ablations([0.9] * 4 + [accuracy] + [0.1] * 6), FOUR).holds is holds
-    late = attacked(ablations([0.9] * 6 + [0.4] * 5), FOUR)
-    assert late.holds is False
-    assert "after four: 90.0%; it first falls below 50% at k = 6" in late.measured
-    assert "k = never" in attacked(ablations([0.9] * 11), FOUR).measured
-    both = attacked(ablations(FALLING) + ablations([0.9] * 11, seed=1), FOUR)
-    assert both.holds is False
-    assert "67.5% (45.0% to 90.0%)" in both.measured
-    assert "k = 4, never" in both.measured
-
-
-def test_below_half_needs_five_classes_and_a_network_that_has_learnt():
-    few = attacked(ablations([0.9, 0.6, 0.4, 0.3]), FOUR, classes=3)
-    assert few.holds is None
-    assert "after four: unknown" in few.measured
-    untrained = attacked(ablations([0.3] * 11), FOUR)
-    assert untrained.holds is None
-    assert "after four: 30.0%; it first falls below 50% at k = 0" in untrained.measured
+@pytest.mark.parametrize(
+    ("name", "rows", "classes", "holds", "words"),
+    [
+        (FOUR, ablations(FALLING), 10, True,
+         "Accuracy of the network after four: 45.0%; it first falls below 50% at k = 4."),
+        (FOUR, ablations([0.9] * 4 + [0.499] + [0.1] * 6), 10, True, ""),
+        (FOUR, ablations([0.9] * 4 + [0.501] + [0.1] * 6), 10, False, ""),
+        (FOUR, ablations([0.9] * 6 + [0.4] * 5), 10, False, "after four: 90.0%; it first falls below 50% at k = 6"),
+        (FOUR, ablations([0.9] * 11), 10, False, "k = never"),
+        (FOUR, ablations(FALLING) + ablations([0.9] * 11, seed=1), 10, False,
+         "67.5% (45.0% to 90.0%); it first falls below 50% at k = 4, never"),
+        # It needs five classes, and a network that has learnt.
+        (FOUR, ablations([0.9, 0.6, 0.4, 0.3]), 3, None, "after four: unknown"),
+        (FOUR, ablations([0.3] * 11), 10, None, "after four: 30.0%; it first falls below 50% at k = 0"),
+        (CHANCE, ablations(FALLING, [0.2] * 11, [0.3] * 11), 10, True,
+         "Accuracy after 10: network 10.0%, linear 20.0%, quadratic 30.0%; chance is 10.0%"),
+        (CHANCE, ablations([*FALLING[:-1], 0.16]), 10, False, "network 16.0%"),
+        (CHANCE, ablations([*FALLING[:-1], 0.149]), 10, True, ""),
+        (CHANCE, ablations([*FALLING[:-1], 0.151]), 10, False, ""),
+        (CHANCE, ablations([0.9, 0.6, 0.4, 0.35]), 3, True, "Accuracy after 3"),
+        (CHANCE, ablations([0.9, 0.6, 0.4, 0.35]), 3, True, "chance is 33.3%"),
+    ],
+)  # fmt: skip
+def test_verdicts_on_attacks(name, rows, classes, holds, words):
+    found = attacked(rows, name, classes)
+    assert found.holds is holds
+    assert words in found.measured
 
 
 def test_lockstep():
@@ -364,20 +337,6 @@ def test_lockstep():
     assert still.holds is None  # what does not move has no correlation
     assert "unknown" in still.measured
     assert "80.0%" in still.measured
-
-
-def test_chance_after_all():
-    found = attacked(ablations(FALLING, [0.2] * 11, [0.3] * 11), CHANCE)
-    assert found.holds is True
-    assert "Accuracy after 10: network 10.0%, linear 20.0%, quadratic 30.0%; chance is 10.0%" in found.measured
-    above = attacked(ablations([*FALLING[:-1], 0.16]), CHANCE)
-    assert above.holds is False
-    assert "network 16.0%" in above.measured
-    assert [attacked(ablations([*FALLING[:-1], a]), CHANCE).holds for a in (0.149, 0.151)] == [True, False]
-    three = attacked(ablations([0.9, 0.6, 0.4, 0.35]), CHANCE, classes=3)
-    assert three.holds is True
-    assert "Accuracy after 3" in three.measured
-    assert "chance is 33.3%" in three.measured
 
 
 # -- the exact curve ---------------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def test_a_point_for_everything(found, run):
     assert {p.seed for p in points} == {CONFIG.seed}
     for p in points:
         assert math.isnan(p.fvu_own) == (p.inputs == "paper")
+        assert p.inputs != "mixture" or p.fvu_own == p.fvu_mixture
         assert all(math.isfinite(getattr(p, f.name)) for f in fields(Point) if f.name not in ("inputs", "fvu_own"))
         assert p.fvu_samples_error > 0 < p.kl_test_error
         # Sixteen pixels are solved directly.
@@ -155,11 +156,6 @@ def test_closed_form_against_samples(found):
     # The samples can tell: they are not all the same, and their errors are small.
     assert {p.fvu_samples_error < 0.2 * p.fvu_samples for p in points} == {True}
     assert any(abs(p.fvu_mixture - p.fvu_samples) > p.fvu_samples_error for p in points)
-
-
-def test_own_is_that_of_the_mixture(found):
-    for p in found[0]:
-        assert p.inputs != "mixture" or p.fvu_own == p.fvu_mixture
 
 
 def test_spectra(found, run):
@@ -245,16 +241,6 @@ def test_fits_that_are_missing(tmp_path):
         load_fits(tmp_path, 4)
 
 
-def test_moves_to_single_precision(run, setting):
-    net, like = setting.net(run, 16), torch.zeros((), dtype=torch.float32)
-    single = net.to(like)
-    assert single.W1.dtype == torch.float32
-    assert_close(single(setting.test.float()), net(setting.test), 1e-5)
-    poly = mp.fit(net, setting.mixture, 1)
-    assert poly.to(like).quadratic is None
-    assert poly.to(like).source == poly.source
-
-
 # -- computed once only ------------------------------------------------------------------------------------------------
 
 
@@ -295,29 +281,19 @@ def test_second_call_reads(found, run, setting, folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"shrinkage": 0.1}, {"samples": 51}, {"max_degree": 3}], ids=lambda c: next(iter(c))
+    "changed", [{"shrinkage": 0.1}, {"samples": 51}, {"max_degree": 3}, "train", "test", "test_labels"], ids=str
 )
-def test_changed_config(small, quick, first, done, calls, changes):
-    points, spectra = dynamics(small, Setting(SMALL, replace(QUICK, **changes)), done)
+def test_changed_options_and_data(small, first, done, calls, changed):
+    images, options = SMALL, QUICK
+    if isinstance(changed, dict):
+        options = replace(QUICK, **changed)
+    else:
+        values = getattr(SMALL, changed).copy()
+        values[:9] = values[0]
+        images = SMALL._replace(**{changed: values})
+    points, spectra = dynamics(small, Setting(images, options), done)
     assert calls[0] == len(small.steps)
     assert (without_seconds(points), spectra) != (without_seconds(first[1]), first[2])
-
-
-def test_config_changed_back(small, quick, first, done, calls):
-    dynamics(small, Setting(SMALL, replace(QUICK, shrinkage=0.1)), done)
-    points, spectra = dynamics(small, quick, done)
-    assert calls[0] == 2 * len(small.steps)
-    assert without_seconds(points) == without_seconds(first[1])
-    assert spectra == first[2]
-
-
-@pytest.mark.parametrize("part", ["train", "test", "test_labels"])
-def test_changed_data(small, first, done, calls, part):
-    changed = getattr(SMALL, part).copy()
-    changed[:9] = changed[0]
-    points, _ = dynamics(small, Setting(SMALL._replace(**{part: changed}), QUICK), done)
-    assert calls[0] == len(small.steps)
-    assert without_seconds(points) != without_seconds(first[1])
 
 
 def test_changed_checkpoint(small, quick, first, done, tmp_path, calls):
@@ -427,36 +403,3 @@ def test_other_warnings_are_passed_on(setting):
 
     with pytest.raises(KeyboardInterrupt):
         approximants_module._timed(stopped)
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_folder_that_cannot_be_written(run, setting, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match=r"cannot be written to .*choose another"):
-        dynamics(run, setting, tmp_path / "file")
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"samples": 1}, ValueError, "samples must be at least 2"),
-        ({"max_degree": 0}, ValueError, "max_degree must be at least 1"),
-        ({"paper_steps": -1}, ValueError, "paper_steps must be at least 0"),
-        ({"paper_steps": 1.5}, TypeError, "paper_steps"),
-        ({"shrinkage": -0.1}, ValueError, "shrinkage must lie between 0 and 1, got -0.1"),
-        ({"shrinkage": math.nan}, ValueError, "shrinkage must lie between 0 and 1"),
-        ({"tolerance": -1.0}, ValueError, "tolerance must be a number >= 0, got -1"),
-        ({"tolerance": math.nan}, ValueError, "tolerance must be a number >= 0"),
-    ],
-)
-def test_bad_options(changes, error, message):
-    with pytest.raises(error, match=message):
-        replace(FITS, **changes)
-
-
-def test_quiet_where_nobody_watches(small, quick, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("mlpoly.progress_bars._PATIENCE", -1.0)  # a bar would come at once
-    dynamics(small, quick, tmp_path)
-    assert capfd.readouterr() == ("", "")

@@ -17,7 +17,7 @@ from mlpoly.studies.paper.figures.eigenvector_pictures import (
     eigenvector_gallery,
     training_gallery,
 )
-from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
+from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, step_axis
 from mlpoly.studies.paper.figures.training_curves import (
     accuracy_chart,
     distance_chart,
@@ -86,13 +86,6 @@ def test_curve_over_seeds(results):
     assert (alone.low, alone.high, alone.spread) == ((), (), "")
 
 
-def test_points_have_two_standard_errors(results):
-    records = of(results.dynamics, degree=2, inputs="mixture")
-    found = points_over_seeds(records, "step", "kl_test", "a", "blue")
-    np.testing.assert_allclose(found.y, over(records, "kl_test"))
-    np.testing.assert_allclose(found.error, 2 * np.array(over(records, "kl_test_error")))
-
-
 def test_step_axis():
     axis = step_axis(STEPS, phases=True)
     names = ["0", "1", "4", "16", "64", "256", "1k", "4k", "16k"]
@@ -110,24 +103,11 @@ def test_step_axis():
 @pytest.mark.parametrize(
     ("measure", "quantities"),
     [
-        (
-            "fvu",
-            {
-                "under the mixture": ("fvu_mixture", "fvu_samples"),
-                "on test images": ("fvu_test", "fvu_test"),
-                "under its own inputs": ("fvu_own", ""),
-                "paper’s convention": ("fvu_flattened", ""),
-            },
-        ),
-        (
-            "kl",
-            {
-                "on samples of the mixture": ("kl_samples", "kl_samples"),
-                "on test images": ("kl_test", "kl_test"),
-            },
-        ),
+        ("fvu", {"under the mixture": ("fvu_mixture", "fvu_samples"), "on test images": ("fvu_test", "fvu_test"),
+                 "under its own inputs": ("fvu_own", ""), "paper’s convention": ("fvu_flattened", "")}),
+        ("kl", {"on samples of the mixture": ("kl_samples", "kl_samples"), "on test images": ("kl_test", "kl_test")}),
     ],
-)
+)  # fmt: skip
 def test_distances_are_the_records(results, measure, quantities):
     chart = distance_chart(results.dynamics, measure)
     assert [p.choice[0] for p in chart.panels] == list(quantities) and chart.scales

@@ -65,6 +65,7 @@ def read(path):
 def test_tables(results, tmp_path):
     written = write_tables(results, tmp_path / "tables")
     assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "steering", "claims"]
+    assert write_tables(Results(), tmp_path / "none") == [] == list((tmp_path / "none").iterdir())
     rows = read(tmp_path / "tables" / "dynamics.csv")
     assert len(rows) == len(results.dynamics)
     assert list(rows[0]) == [f.name for f in dataclasses.fields(Point)]
@@ -79,17 +80,10 @@ def test_tables(results, tmp_path):
     assert [float(spectra[1][f"shares_{i}"]) for i in range(1, 7)] == list(results.spectra[1].shares)
 
 
-def test_tables_of_nothing(tmp_path):
-    assert write_tables(Results(), tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tuples_of_unequal_length(tmp_path):
-    write_table(
-        tmp_path / "a.csv", [Spectrum(0, 1, "gaussian", (0.5,), 0.5, 0.0), Spectrum(0, 2, "x", (0.5, 0.25), 0.25, 0)]
-    )
-    rows = read(tmp_path / "a.csv")
-    assert [row["shares_2"] for row in rows] == ["", "0.25"]
+    spectra = [Spectrum(0, 1, "gaussian", (0.5,), 0.5, 0.0), Spectrum(0, 2, "x", (0.5, 0.25), 0.25, 0)]
+    write_table(tmp_path / "a.csv", spectra)
+    assert [row["shares_2"] for row in read(tmp_path / "a.csv")] == ["", "0.25"]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

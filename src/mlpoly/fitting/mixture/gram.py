@@ -5,16 +5,18 @@ M = E_c[zh zh'], a Gaussian component gives
 
     E_c[q zh zh'] = 2 M H M + <H, M> M - 2 (v' H v) v v'
 
-which is MATH 4's operator with constant, linear and quadratic parts in one formula.
+which is MATH 4's operator with constant, linear and quadratic parts in one formula. That of N(0, I), which it resembles
+in whitened coordinates, has a closed inverse: the preconditioner.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_at, astype, chunks, constant, device, namespace, widen
+from mlpoly.arrays import Array, add_at, add_product, astype, chunks, constant, device, eye, namespace, widen
 from mlpoly.fitting.mixture.matrices import padded
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
@@ -115,3 +117,24 @@ def _operator(weights: Array, means: Array, seconds: Array, dtype: Any) -> GramO
     products = padded(astype(seconds, dtype), -(-seconds.shape[-1] // 8) * 8)
     weighted = xp.stack([products[c, ...] * astype(w, dtype) for c, w in enumerate(weights)], axis=-1)
     return GramOperator(weights, means, seconds, products, weighted)
+
+
+def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
+    """Return the inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).
+
+    With it, the operator in these coordinates is the identity for one Gaussian and well scaled for a mixture. Matrices
+    may be padded with zeros beyond n.
+    """
+    m = like.shape[-1]
+    # It halves the matrix and adds to its diagonal a linear map of the diagonal: few kernels, two passes over memory.
+    map_of_diagonal = np.zeros((m, m))
+    map_of_diagonal[0, 1:n] = map_of_diagonal[1:n, 0] = -1
+    map_of_diagonal[0, 0] = n
+    change, one = constant(map_of_diagonal, like), eye(m, like)
+
+    def apply(matrices: Array) -> Array:
+        half = 0.5 * matrices
+        diagonal = namespace(half=half).linalg.diagonal(half)
+        return add_product(half, (diagonal @ change)[:, None, :], one)
+
+    return apply

@@ -28,7 +28,7 @@ from mlpoly.arrays import (
 )
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.mixture.direct import solve_directly
-from mlpoly.fitting.mixture.gram import GramOperator, gram_operator
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
 from mlpoly.fitting.mixture.matrices import (
     dense_from_matrices,
     matrices_of,
@@ -36,7 +36,6 @@ from mlpoly.fitting.mixture.matrices import (
     matrices_of_dense,
     padded,
 )
-from mlpoly.fitting.mixture.preconditioner import standard_inverse
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
@@ -57,17 +56,7 @@ _OUTPUTS = 32  # outputs solved together: more outputs search a larger Krylov sp
 
 @dataclass(frozen=True)
 class ConjugateGradients:
-    """Options of the iterative solver.
-
-    Parameters
-    ----------
-    tolerance : float
-        Fraction of the misfit; the solver stops when further iterations would reduce the misfit by less.
-    max_iterations : int
-        Largest number of iterations at full size, and for each smaller problem before.
-    start : Polynomial, optional
-        First iterate, of degree 2 or less.
-    """
+    """Options of the iterative solver, as in `mlpoly.methods.Exact`; each smaller problem has its own iterations."""
 
     tolerance: float = 1e-3
     max_iterations: int = 500

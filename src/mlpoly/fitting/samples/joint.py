@@ -30,9 +30,9 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
-from mlpoly.errors import TooLargeError
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations, with_neurons
+from mlpoly.fitting.mixture.joint import FREE, MOST, too_many_features
+from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
@@ -47,8 +47,6 @@ METHOD = "least squares over all neurons together on samples"
 PRIOR = 1e-3  # weight of the closed form in the fit neuron by neuron, relative to that of all samples
 _HELD = 5  # one sample in so many is held out
 _NUMBERS = 2**24  # values of features held at once
-_FREE = 4096  # features up to which "auto" tries free coefficients: decomposing their Gram matrix takes seconds
-_MOST = 2**14  # features on request: a Gram matrix of 2 GiB
 _SURE = 2.0  # standard errors of many samples by which fitting together must win on those held out
 _GRID = [10.0 ** (power / 2) for power in range(8, -21, -1)]  # shrinkages, for features of variance one
 
@@ -150,9 +148,9 @@ class _Neurons:
         learning, self.everything = NeuronEquations(self.basis), NeuronEquations(self.basis)
         learned, (size, h) = 0.0, self.basis.known.shape
         for x, weights, held in split.chunks(size * h):
-            forms, hidden = self.basis.inner.forms_at(x), net.hidden(x)
-            learning.add(*forms, hidden, weights)
-            self.everything.add(*forms, hidden, weights + held)
+            (y, z), hidden = self.basis.start.forms_at(x), net.hidden(x)
+            learning.add(y, z, hidden, weights)
+            self.everything.add(y, z, hidden, weights + held)
             learned += scalar(namespace(w=weights).sum(weights))
         own = learning.polynomial(PRIOR * learned, METHOD)
         before, after, _ = split.compare(closed, own)
@@ -164,13 +162,10 @@ class _Neurons:
     def features(self, coefficients: Coefficients) -> list[_Readout | _Free]:
         """What is to be tried."""
         readout, free = _Readout(self), _Free(self)
-        if coefficients == "readout" or not free.count or (coefficients == "auto" and free.count > _FREE):
+        if coefficients == "readout" or not free.count or (coefficients == "auto" and free.count > FREE):
             return [readout]
-        if free.count > _MOST:
-            raise TooLargeError(
-                f"free coefficients of degree {self.basis.inner.degree} have {free.count} features, whose Gram matrix "
-                f"takes {8 * free.count**2 / 2**30:.0f} GiB; the limit is {_MOST}. Use coefficients='readout'."
-            )
+        if free.count > MOST:
+            raise too_many_features(self.basis.start.degree, free.count)
         return [free] if coefficients == "free" else [readout, free]
 
 
@@ -180,7 +175,7 @@ class _Readout:
     kind = "readout"
 
     def __init__(self, neurons: _Neurons) -> None:
-        self.neurons, self.each = neurons, with_neurons(neurons.start, readout=None, bias=None)
+        self.neurons, self.each = neurons, replace(neurons.start, readout=None, bias=None)
         self.constants = widen(neurons.start.series.plain[0, :])
         self.count = int(self.constants.shape[0])
 
@@ -207,7 +202,7 @@ class _Free:
     def values(self, x: Array) -> Array:
         """Features (n, m) at points (n, d)."""
         basis = self.neurons.basis
-        values = widen(basis.values(*basis.inner.forms_at(x)))[1:, ...]
+        values = widen(basis.values(*basis.start.forms_at(x)))[1:, ...]
         xp = namespace(values=values)
         return xp.reshape(xp.permute_dims(values, (1, 0, 2)), (x.shape[0], self.count))
 
@@ -223,7 +218,7 @@ class _Free:
             slopes, gate_slopes = map_arrays((start.slopes, start.gate_slopes), repeated(1))
             start = replace(start, bounds=repeated(0)(start.bounds), slopes=slopes, gate_slopes=gate_slopes)
         # without the readout, which is that of h neurons
-        start = with_neurons(start, units=units, series=series, readout=None, bias=None)
+        start = replace(start, units=units, series=series, readout=None, bias=None)
         one_each = constant(np.kron(np.eye(self.size)[:, 1:], np.ones((1, self.h))), change)
         poly = NeuronBasis(start, map_arrays(n.gate, repeated(0))).polynomial(one_each, METHOD)
         known = NeuronBasis(n.start, n.gate).known
@@ -262,5 +257,4 @@ class _Fit:
 def _read_by(poly: Any, readout: Array, bias: Array) -> Any:
     """The polynomial with another readout and bias."""
     like, source = poly.prototype, Source(poly.source.activation, METHOD)
-    poly = with_neurons(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)
-    return replace(poly, source=source)
+    return replace(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)

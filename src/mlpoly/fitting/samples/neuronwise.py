@@ -67,7 +67,7 @@ class SampleFit(Generic[P]):
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
         self._net, self._fraction = check_layer(net).at_least_single(), float(fraction)
         net = self._net  # with affine maps before and behind the hidden layer merged into it
-        self._closed: RidgePolynomial = start.inner if isinstance(start, BoundedPolynomial) else start
+        self._closed = start
         if self._closed.units.directions.shape != net.forms.directions.shape:
             raise ValueError(
                 f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "

@@ -77,11 +77,5 @@ class HeldOutErrors:
         }
 
 
-def without_bound(poly: Any) -> Polynomial:
-    """Return a polynomial without its bounds, if it has any."""
-    made: Polynomial = poly.polynomial if isinstance(poly, BoundedPolynomial) else poly
-    return made
-
-
 def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None

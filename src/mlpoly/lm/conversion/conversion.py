@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
@@ -13,15 +14,17 @@ from torch import Tensor
 from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
-from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.extras import library
+from mlpoly.files import make_folder, read_json, write_json, write_text
 from mlpoly.lm.conversion.block_errors import BlockErrors
-from mlpoly.lm.conversion.hub import download, upload
-from mlpoly.plottable import Plottable
+from mlpoly.lm.conversion.model_card import model_card
 from mlpoly.polynomials import Polynomial, load
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
+_FILES = [f"*/{_CONFIG}", f"*/{_POLYNOMIAL}"]  # on the hub nothing else is downloaded or replaced
+_HUB = "huggingface_hub"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,7 +156,16 @@ class Conversion(Tabular, Plottable):
         str
             URL of the repository.
         """
-        return upload(self, repo_id, private, commit_message, token, license)
+        api = library(_HUB, _HUB, "push_to_hub").HfApi(token=token)
+        with TemporaryDirectory(prefix="mlpoly-") as scratch:
+            folder = self.save(scratch)
+            write_text(folder / "README.md", model_card(self, repo_id, license))
+            url = api.create_repo(repo_id, private=private, exist_ok=True)
+            # Blocks of an earlier conversion that this one lacks would make the repository one of two conversions.
+            api.upload_folder(
+                repo_id=repo_id, folder_path=str(folder), commit_message=commit_message, delete_patterns=_FILES
+            )
+        return str(url)
 
     @classmethod
     def load_from_hub(
@@ -179,7 +191,8 @@ class Conversion(Tabular, Plottable):
         FileNotFoundError
             If there is no conversion in the repository. Other errors are those of huggingface_hub.
         """
-        return cls.load(download(repo_id, revision, token), like=like)
+        hub = library(_HUB, _HUB, "load_from_hub")
+        return cls.load(hub.snapshot_download(repo_id, revision=revision, token=token, allow_patterns=_FILES), like)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,10 +234,8 @@ def _subfolder(block: str) -> str:
 def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
     """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
     if cfg.get("version") != _VERSION:
-        raise FileFormatError(
-            f"{path} has version {cfg.get('version')!r:.40} of the format, this library reads {_VERSION}; convert "
-            f"again."
-        )
+        version = cfg.get("version")
+        raise FileFormatError(f"{path} has version {version!r:.40} of the format, not {_VERSION}; convert again.")
     try:
         config = from_plain(_BlockConfig, cfg)
         _subfolder(config.block)

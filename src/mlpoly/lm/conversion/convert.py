@@ -13,14 +13,14 @@ from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
-from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error, without_bound
+from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.machine import versions
-from mlpoly.polynomials import Polynomial
+from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress_bars import progress_bar
 
@@ -95,8 +95,7 @@ def convert(
     Examples
     --------
     >>> import torch
-    >>> from mlpoly.lm import collect
-    >>> from mlpoly.lm import convert
+    >>> from mlpoly.lm import collect, convert
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> ids = torch.arange(10).reshape(2, 5)
@@ -136,8 +135,10 @@ def convert(
     def plain(block: Block) -> Any:
         """The polynomial without lines: the best one of its degree, or what the samples say within the bound."""
         if block.name not in unbounded:
-            fitted = bound is not None and method != "samples"
-            unbounded[block.name] = closed(block, None) if fitted else without_bound(found[block.name])
+            poly = found[block.name]
+            if isinstance(poly, BoundedPolynomial):
+                poly = poly.polynomial if method == "samples" else closed(block, None)
+            unbounded[block.name] = poly
         return unbounded[block.name]
 
     about = describe_model(model) | {"moments": moments.provenance, "versions": versions()} | options

@@ -16,10 +16,9 @@ from mlpoly.lm.evaluation.baselines import BASELINES, Baseline, baseline_modules
 from mlpoly.lm.model.graft import as_modules, replaced, replacements, standing
 from mlpoly.lm.model.running import Runner, evaluating
 from mlpoly.lm.text.batches import Batch, Reader, check_batches
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
 from mlpoly.scores.classifiers import cross_entropies, divergences
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
 
 
 @dataclass(frozen=True)

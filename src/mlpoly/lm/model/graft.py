@@ -72,8 +72,7 @@ def standing(model: nn.Module, names: Iterable[str]) -> dict[str, Block]:
     unknown = [name for name in names if name not in blocks]
     if unknown:
         raise ValueError(
-            f"polys names the block {unknown[0]!r}, which {type(model).__name__} does not have; its blocks are "
-            f"{listed(list(blocks))}."
+            f"polys names {unknown[0]!r}, which the model does not have; its blocks are {listed(list(blocks))}."
         )
     return blocks
 

@@ -202,8 +202,7 @@ def _rows(block: Block, x: Tensor, batch: Batch) -> tuple[Tensor, Batch]:
     raise ValueError(
         f"{block.name!r} was given {rows.shape[0]} inputs in batch {batch.number}, which has {places} tokens "
         f"({batch.shape[0]} x {batch.shape[1]}); one input per token of input_ids is needed. Choose other blocks (of "
-        f"an encoder-decoder model those of its encoder, or pass decoder_input_ids), and switch chunking of the "
-        f"feedforward off."
+        f"an encoder-decoder those of the encoder, or pass decoder_input_ids), or switch chunking off."
     )
 
 
@@ -230,12 +229,10 @@ def check_reached(tokens: int, missed: Sequence[str]) -> None:
     missed = [name for name in missed if not is_expert(name)]
     if experts:
         warnings.warn(
-            f"none of the {tokens} tokens was routed to {len(experts)} experts, such as {experts[0]!r}; they are left "
-            f"out. More tokens reach more experts.",
+            f"none of the {tokens} tokens was routed to {len(experts)} experts, such as {experts[0]!r}: left out.",
             stacklevel=3,
         )
     if missed:
         raise ValueError(
-            f"{missed[0]!r} was never reached while the model ran on the batches; choose others with blocks=, or pass "
-            f"the inputs that lead there."
+            f"{missed[0]!r} was never reached by the batches; choose others with blocks=, or pass other inputs."
         )

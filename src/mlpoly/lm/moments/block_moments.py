@@ -87,15 +87,11 @@ class Moments:
         one, two = self.provenance, other.provenance
         if one.get("weights") != two.get("weights"):
             models = [f"{p.get('model')}, {p.get('dtype')} (weights {p['weights'][:8]})" for p in (one, two)]
-            raise ValueError(
-                f"the moments are of different models: {' and '.join(models)}; merge only those of one model, revision "
-                f"and dtype."
-            )
+            raise ValueError(f"the moments are of different models: {' and '.join(models)}; merge those of one.")
         rules = [about.get("groups", {}).get("kind") for about in (one, two)]
         if rules[0] != rules[1]:
             raise ValueError(
-                f"the groups of tokens were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both "
-                f"with the same groups=."
+                f"the groups were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both alike."
             )
         ours, theirs = (
             {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
@@ -161,9 +157,8 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
     if header is None or header.get("format") != _FORMAT:
         raise FileFormatError(f"{path} holds no moments of mlpoly.lm.collect.")
     if header.get("version") != _VERSION:
-        raise FileFormatError(
-            f"{path} has version {header.get('version')} of the format, this library reads {_VERSION}; collect again."
-        )
+        version = header.get("version")
+        raise FileFormatError(f"{path} has version {version} of the format, not {_VERSION}; collect again.")
     try:
         blocks = {
             name: {int(number): _group(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}

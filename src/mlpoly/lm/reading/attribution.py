@@ -17,9 +17,10 @@ from mlpoly.importers.torch import PolynomialModule
 from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.model.tracing import NO_PATH, trace, unembedding
 from mlpoly.lm.text.tokens import prompt_ids, token_text
-from mlpoly.plottable import Plottable
 from mlpoly.polynomials import Polynomial
-from mlpoly.tables import Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular
+
+Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blocks by name
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
@@ -96,7 +97,7 @@ class Attribution(Tabular, Plottable):
 
 def attribute(
     model: nn.Module,
-    polys: Conversion | Mapping[str, Polynomial | PolynomialModule],
+    polys: Polynomials,
     prompt: str | Sequence[int] | Tensor,
     target: int | None = None,
     *,
@@ -180,7 +181,7 @@ def attribute(
     return Attribution(tuple(chosen), tuple(ids), *words, parts, actual, reached.cpu().numpy(), centred)
 
 
-def polynomials_of(polys: Conversion | Mapping[str, Polynomial | PolynomialModule]) -> dict[str, Polynomial]:
+def polynomials_of(polys: Polynomials) -> dict[str, Polynomial]:
     """Return polynomials by the names of their blocks."""
     given = polys.polynomials if isinstance(polys, Conversion) else polys
     if not isinstance(given, Mapping) or not given:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlpoly.arrays import as_integer, to_numpy
 from mlpoly.charts.chart import Axis, Chart, Curve, Panel, shortened
 from mlpoly.features import principal_forms
-from mlpoly.importers.torch import PolynomialModule
-from mlpoly.lm.conversion.conversion import Conversion
 from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.reading.attribution import polynomials_of
-from mlpoly.plottable import Plottable
-from mlpoly.polynomials import Polynomial
+from mlpoly.lm.reading.attribution import Polynomials, polynomials_of
 from mlpoly.progress_bars import progress_bar
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class BlockForms(Plottable, TableList):
 
 
 def block_forms(
-    polys: Conversion | Mapping[str, Polynomial | PolynomialModule],
+    polys: Polynomials,
     moments: Moments,
     degrees: Sequence[int] = (1, 2, 3),
     k: int = 128,

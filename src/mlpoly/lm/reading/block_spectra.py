@@ -7,13 +7,12 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.charts.chart import Axis, Bars, Chart, Panel, degree_colour
+from mlpoly.charts.chart import Axis, Chart, Panel, degree_bars
 from mlpoly.importers import find_blocks
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.measures import degree_spectrum
-from mlpoly.plottable import Plottable
 from mlpoly.progress_bars import progress_bar
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,7 @@ class BlockSpectra(Plottable, TableList):
     def chart(self) -> Chart:  # type: ignore[override]
         """Bars of the blocks, stacked by degree."""
         numbers = list(range(len(self)))
-        highest = len(self[0].fractions) if self else 0
-        bars = [
-            Bars(f"degree {k}", numbers, [spectrum.fractions[k - 1] for spectrum in self], degree_colour(k))
-            for k in range(1, highest + 1)
-        ]
-        bars.append(Bars("above", numbers, [spectrum.rest for spectrum in self], "area-rest"))
+        bars = degree_bars([(*spectrum.fractions, spectrum.rest) for spectrum in self]) if self else []
         blocks = Axis("block", ticks=[(i, str(i)) for i in numbers[:: -(-len(numbers) // 20) or 1]])
         panel = Panel(bars, blocks, Axis("fraction of the variance", limits=(0.0, 1.0)))
         return Chart("Fractions of the blocks' variance by degree", [panel])

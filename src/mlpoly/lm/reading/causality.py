@@ -212,8 +212,8 @@ def _observed(run: Runner, batch: Batch, modules: Sequence[nn.Module]) -> dict[n
         flat = value.detach().reshape(-1, value.shape[-1])
         if len(flat) != batch.shape[0] * batch.shape[1]:
             raise ValueError(
-                f"a module saw {len(flat)} rows in batch {batch.number}, which has {batch.shape[0]} x {batch.shape[1]} "
-                f"tokens; features of blocks that see every token once can be checked."
+                f"a module saw {len(flat)} rows of batch {batch.number}, not one for each of its tokens {batch.shape}; "
+                f"choose features of other blocks."
             )
         return flat[batch.on(flat.device)[0]]
 

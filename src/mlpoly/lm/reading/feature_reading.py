@@ -10,8 +10,7 @@ from mlpoly.charts.chart import Part, Ranking
 from mlpoly.lm.model.tracing import NO_PATH
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.readability import ReadabilityScore
-from mlpoly.plottable import Plottable
-from mlpoly.tables import TableList
+from mlpoly.tables import Plottable, TableList
 
 EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
 _SHADES = " ▁▂▃▄▅▆▇█"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,20 +64,16 @@ class FeatureSet(Tabular):
 
     def __getitem__(self, which: int | slice | Sequence[int]) -> FeatureSet:
         """One feature, or some, as a set."""
-        places = list(range(len(self)))
-        chosen = [places[which]] if isinstance(which, int) else (
-            places[which] if isinstance(which, slice) else [places[i] for i in which]
-        )  # fmt: skip
-        whole = self.reader
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in chosen),
-            writes=self.writes[chosen],
-            strengths=self.strengths[chosen],
-            functionals=None if self.functionals is None else self.functionals[chosen],
-            directions=None if self.directions is None else self.directions[chosen],
-            reader=None if whole is None else lambda x: whole(x)[:, chosen],
-        )
+        chosen, whole = np.atleast_1d(np.arange(len(self))[which]).tolist(), self.reader
+        reader = None if whole is None else lambda x: whole(x)[:, chosen]
+        return self._with(lambda t: t[chosen], names=tuple(self.names[i] for i in chosen), reader=reader)
+
+    def _with(self, change: Callable[[Tensor], Tensor], **fields: Any) -> FeatureSet:
+        """The set with other fields, and its tensors of one row for each feature changed."""
+        for name in ("writes", "strengths", "functionals", "directions"):
+            tensor = getattr(self, name)
+            fields[name] = None if tensor is None else change(tensor)
+        return replace(self, **fields)
 
     @property
     def squares(self) -> bool:
@@ -103,12 +100,8 @@ class FeatureSet(Tabular):
         """The same features on another device."""
         if self.writes.device == torch.device(device):
             return self
-        names = ("writes", "strengths", "center", "functionals", "directions")
-        moved = {name: t.to(device) for name in names if (t := getattr(self, name)) is not None}
-        reader = self.reader
-        if isinstance(reader, nn.Module):
-            moved["reader"] = reader.to(device)
-        return replace(self, **moved)
+        reader = self.reader.to(device) if isinstance(self.reader, nn.Module) else self.reader
+        return self._with(lambda t: t.to(device), center=self.center.to(device), reader=reader)
 
     def _table(self) -> Table:
         rows = zip(range(len(self)), self.names, self.strengths.tolist(), strict=True)

@@ -99,8 +99,7 @@ def check_batches(batches: Any) -> None:
     """Raise for a single batch, which is an iterable too."""
     if isinstance(batches, (Tensor, np.ndarray, Mapping, str)) or not isinstance(batches, Iterable):
         raise TypeError(
-            f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; put one batch in a list, "
-            f"and make batches of text with mlpoly.lm.token_batches."
+            f"batches must be an iterable of token ids (b, t), got {type(batches).__name__}; put one batch in a list."
         )
 
 
@@ -117,8 +116,7 @@ class Reader:
         check_batches(batches)
         if mask is not None and not callable(mask):
             raise TypeError(
-                f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none, give it "
-                f"as the attention_mask of a batch."
+                f"mask must be a function of token ids (b, t), got {type(mask).__name__}; padding needs none."
             )
         self._source, self._mask = iter(batches), mask
         self._budget = None if tokens is None else as_integer("tokens", tokens, 1)
@@ -164,8 +162,8 @@ class Reader:
             inputs = {name: v if isinstance(v, Tensor) else torch.tensor(v) for name, v in named.items()}
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
-                f"batch {self.batches} cannot be turned into tensors ({error}); pass token ids (b, t), all sequences "
-                f"of one length. A tokenizer gives them with return_tensors='pt' and padding=True."
+                f"batch {self.batches} is not made of tensors ({error}); pass token ids (b, t), all sequences of one "
+                f"length. A tokenizer gives them with return_tensors='pt' and padding=True."
             ) from None
         decoder = self._batch(inputs, "decoder_", None) if "decoder_input_ids" in inputs else None
         if "input_ids" in inputs:
@@ -193,8 +191,7 @@ class Reader:
             raise TypeError(f"{name} of batch {self.batches} must hold integer token ids, got {ids.dtype}.")
         if ids.ndim != 2:
             raise ValueError(
-                f"{name} of batch {self.batches} has shape {tuple(ids.shape)}, expected (b, t): sequences in rows. For "
-                f"one sequence use ids[None, :]."
+                f"{name} of batch {self.batches} has shape {tuple(ids.shape)}, expected (b, t); use ids[None] for one."
             )
         inputs[name] = ids.long()
         ids, padding = inputs[name].cpu(), inputs.get(f"{kind}attention_mask")
@@ -209,8 +206,7 @@ class Reader:
             found = torch.as_tensor(self._mask(ids)).cpu()
             if found.shape != ids.shape or found.dtype != torch.bool:
                 raise ValueError(
-                    f"mask gave {found.dtype} of shape {tuple(found.shape)} for token ids of shape {tuple(ids.shape)}; "
-                    f"it must give one boolean per token."
+                    f"mask gave {found.dtype} {tuple(found.shape)}, expected one boolean per token, {tuple(ids.shape)}."
                 )
             counted = attended & found
         places = _places(attended, counted, ids, budget)
@@ -221,8 +217,7 @@ class Reader:
         main = next((name for name, value in inputs.items() if value.is_floating_point() and value.ndim > 1), None)
         if main is None:
             raise ValueError(
-                f"batch {self.batches} has neither 'input_ids' nor another input of the model in floating point, only "
-                f"{sorted(inputs)}."
+                f"batch {self.batches} has neither 'input_ids' nor another input of floats, only {sorted(inputs)}."
             )
         if self._budget is not None or self._mask is not None:
             raise ValueError(

@@ -75,10 +75,8 @@ def token_batches(
         raise ValueError("text is an empty list; pass text, a file, or several of them.")
     arrays = [path is not None and path.suffix == ".npy" for path in map(as_path, sources)]
     if tokenizer is None and not all(arrays):
-        raise ValueError(
-            f"text is {title(sources[arrays.index(False)])}, which needs a tokenizer; without one pass an .npy file "
-            f"of token ids (n, t)."
-        )
+        text_source = title(sources[arrays.index(False)])
+        raise ValueError(f"text is {text_source}, which needs a tokenizer; without one pass .npy files of token ids.")
     budget = None if tokens is None else as_integer("tokens", tokens, 1)
     order = None if seed is None else as_integer("seed", seed, 0)
     length, batch_size = as_integer("length", length, 1), as_integer("batch_size", batch_size, 1)

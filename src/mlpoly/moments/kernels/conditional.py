@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.activations import Activation, project
+from mlpoly.activations import Activation
 from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu, safe_inverse, safe_root, scalar
 from mlpoly.moments.kernels.sinusoids import is_wave
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
-from mlpoly.special import hermite, in_deviations, normal_pdf
+from mlpoly.special import hermite, in_deviations, normal_pdf, panels
 from mlpoly.units import Angles, Units
+
+if TYPE_CHECKING:
+    from mlpoly.moments.expansion import Expansion
 
 _REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
 _GRID = np.linspace(-_REACH, _REACH, 38)
@@ -94,7 +99,7 @@ def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
     """Nodes t (n, h) and weights for the integral over the t of each unit."""
     xp = namespace(scales=units.scales)
     images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
-    return _panels([images], 2 * _splits(activation, units))
+    return panels(_GRID, [images], _NODES, 2 * _splits(activation, units))
 
 
 def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
@@ -105,104 +110,106 @@ def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
     return (value * (g.means + g.slopes * t) - centres) ** 2 + (value * g.spreads) ** 2
 
 
-class UnitFamily(Protocol):
-    """Hidden units with their activation, and the numbers (h,) that are subtracted from their values."""
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Listed pairs of a unit of one expansion and a unit of another, both gated or neither; (p,) each."""
 
-    activation: Any
-    units: Units
+    one: Expansion
+    two: Expansion
+    i: Array  # positions in the first
+    j: Array  # positions in the second
+    angles: Angles
+    limits: Array = None  # errors that are small enough
+
+    def at(self, index: Array) -> Pairs:
+        """Some of the pairs, by their positions, which may repeat."""
+        xp = namespace(index=index)
+        i, j, limits = (None if a is None else xp.take(a, index) for a in (self.i, self.j, self.limits))
+        return Pairs(self.one, self.two, i, j, self.angles.at(index), limits)
+
+    def swapped(self) -> Pairs:
+        """The same pairs with the second unit first."""
+        a = self.angles
+        return Pairs(self.two, self.one, self.j, self.i, Angles(a.rho, a.left, a.right, a.gates), self.limits)
 
     @property
-    def centres(self) -> Array: ...  # noqa: D102
+    def activations(self) -> tuple[Any, Any]:
+        """Those of both expansions, which are of layers."""
+        return self.one.activation, self.two.activation
+
+    @cached_property
+    def units(self) -> tuple[Units, Units]:
+        """Both units of every pair."""
+        return _some(self.one.units, self.i), _some(self.two.units, self.j)
+
+    @cached_property
+    def centres(self) -> tuple[Array, Array]:
+        """The numbers that are subtracted from their values: the means of the units."""
+        xp = namespace(i=self.i)
+        return xp.take(self.one.centres, self.i), xp.take(self.two.centres, self.j)
+
+    @cached_property
+    def side(self) -> Array:
+        """The root of 1 - rho^2."""
+        return safe_root((1 - self.angles.rho) * (1 + self.angles.rho))
 
 
-def pair_moments(
-    one: UnitFamily, two: UnitFamily, i: Array, j: Array, angles: Angles, limits: Array | None = None
-) -> Array:
-    """E[(F_i - centre_i) (G_j - centre_j)] of listed pairs of a unit of one family and a unit of another, (p,).
+def pair_moments(pairs: Pairs) -> Array:
+    """E[(F_i - centre_i) (G_j - centre_j)] of listed pairs, (p,); around the means no digits are lost to large ones.
 
-    With the means of the units as centres, covariances lose no digits to large means.
-
-    Parameters
-    ----------
-    one, two : UnitFamily
-        Both gated, or neither. They may be the same.
-    i, j : array (p,)
-        Positions in the first family and in the second.
-    angles : Angles
-        Inner products of these pairs, (p,) each.
-    limits : array (p,), optional
-        Largest accepted difference between two rules for the noise. By default every pair is integrated in full.
+    Two rules for the noise that differ by less than the limit of a pair suffice; without limits every pair is
+    integrated in full.
     """
-    xp = namespace(rho=angles.rho)
+    xp = namespace(rho=pairs.angles.rho)
     # The noise smooths the second unit, so that is the one with the smaller standard deviation: it sees less noise.
-    turn = xp.take(two.units.scales, j) > xp.take(one.units.scales, i)
-    swapped = Angles(angles.rho, angles.left, angles.right, angles.gates)
-    found = angles.rho * 0
-    for where, first, second, a, b, inner in ((~turn, one, two, i, j, angles), (turn, two, one, j, i, swapped)):
+    turned = xp.take(pairs.two.units.scales, pairs.j) > xp.take(pairs.one.units.scales, pairs.i)
+    moments = pairs.angles.rho * 0
+    for where, these in ((~turned, pairs), (turned, pairs.swapped())):
         (index,) = xp.nonzero(where)
         if index.shape[0]:
-            pairs = _Pairs(first, second, xp.take(a, index), xp.take(b, index), inner.at(index))
-            found = filled(found, where, _in_chunks(pairs, None if limits is None else xp.take(limits, index)))
-    return found
+            moments = filled(moments, where, _in_chunks(these.at(index)))
+    return moments
 
 
-def _in_chunks(every: _Pairs, limits: Array | None) -> Array:
+def _in_chunks(pairs: Pairs) -> Array:
     """Moments of pairs, a chunk at a time."""
-    xp, closed = namespace(rho=every.angles.rho), every.second.activation.route == "closed form"
-    rules: Sequence[_Rule] = () if limits is None or closed else _RULES
-    limits = every.angles.rho * 0 if limits is None else limits
+    xp, closed = namespace(rho=pairs.angles.rho), pairs.activations[1].route == "closed form"
+    rules: Sequence[_Rule] = () if pairs.limits is None or closed else _RULES
     # In the order of their noise: a rule that is too coarse for one chunk of pairs is too coarse for all later ones.
-    order = xp.argsort(every.two.scales * every.side)
+    order = xp.argsort(pairs.units[1].scales * pairs.side)
     out = []
     parts = chunks(order.shape[0], _PAIRS if on_cpu(order) else 16 * _PAIRS)
     with progress_bar("strongly correlated pairs", len(parts)) as update:
         for done, part in enumerate(parts):
             update(done, "")
-            found, rules = _settled(every.at(order[part]), xp.take(limits, order[part]), rules)
-            out.append(found)
+            moments, rules = _settled(pairs.at(order[part]), rules)
+            out.append(moments)
     return xp.take(xp.concat(out), xp.argsort(order))
 
 
-class _Pairs:
-    """Listed pairs of units: both units, their centres and inner products, (p,) each."""
-
-    def __init__(self, first: UnitFamily, second: UnitFamily, i: Array, j: Array, angles: Angles) -> None:
-        xp = namespace(rho=angles.rho)
-        self.first, self.second, self.i, self.j, self.angles = first, second, i, j, angles
-        self.one, self.two = _some(first.units, i), _some(second.units, j)
-        self.centre_i, self.centre_j = xp.take(first.centres, i), xp.take(second.centres, j)
-        self.side = safe_root((1 - angles.rho) * (1 + angles.rho))
-
-    def at(self, index: Array) -> _Pairs:
-        """Some of the pairs, by their positions, which may repeat."""
-        xp = namespace(index=index)
-        return _Pairs(self.first, self.second, xp.take(self.i, index), xp.take(self.j, index), self.angles.at(index))
-
-
-def _settled(pairs: _Pairs, limits: Array, rules: Sequence[_Rule]) -> tuple[Array, Sequence[_Rule]]:
+def _settled(pairs: Pairs, rules: Sequence[_Rule]) -> tuple[Array, Sequence[_Rule]]:
     """Moments by the first rule that agrees with the one before it, or in full; and the rules worth trying next."""
-    xp = namespace(limits=limits)
-    found, open_pairs = limits * 0, limits >= 0
+    rho, xp = pairs.angles.rho, namespace(rho=pairs.angles.rho)
+    moments, unsettled = rho * 0, rho == rho
     useful: Sequence[_Rule] = ()
     before = None
     for level, rule in enumerate([*rules, None]):
-        (index,) = xp.nonzero(open_pairs)
-        some = _pair_moments(pairs.at(index), rule)
-        found = filled(found, open_pairs, some)
+        (index,) = xp.nonzero(unsettled)
+        moments = filled(moments, unsettled, _pair_moments(pairs.at(index), rule))
         if before is not None and rule is not None:
-            agree = xp.abs(found - before) <= limits
+            agree = xp.abs(moments - before) <= pairs.limits
             if not useful and bool(xp.any(agree)):
                 useful = rules[level - 1 :]
-            open_pairs = open_pairs & ~agree
-            if not bool(xp.any(open_pairs)):
+            unsettled = unsettled & ~agree
+            if not bool(xp.any(unsettled)):
                 break
-        before = found
-    return found, useful
+        before = moments
+    return moments, useful
 
 
-def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
-    rho, one, two = pairs.angles.rho, pairs.one, pairs.two
-    xp, left, right = namespace(rho=rho), pairs.first.activation, pairs.second.activation
+def _pair_moments(pairs: Pairs, rule: _Rule | None) -> Array:
+    rho, (one, two) = pairs.angles.rho, pairs.units
+    xp, (left, right) = namespace(rho=rho), pairs.activations
     # Panels end at the images of the bends of both units in t. Averaged over the noise, a kink of the second unit
     # becomes a smooth layer of width side / |rho| in t, which gets panels of its own.
     seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the range of t
@@ -215,9 +222,9 @@ def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
         xp.where(moving, _images(_bends(right), two.means, slope), _REACH),
         *(at + layer for at in _images(list(right.kinks), two.means, slope)),
     ]
-    t, weight = _panels(edges, max(_splits(left, one), _splits(right, two)))
+    t, weight = panels(_GRID, edges, _NODES, max(_splits(left, one), _splits(right, two)))
     value = left(one.means + one.scales * t)
-    square = weight * _square(one, t, value, pairs.centre_i)
+    square = weight * _square(one, t, value, pairs.centres[0])
     # By Cauchy and Schwarz, nodes that add nothing to E[F_i^2] add nothing to E[F_i F_j]: most need no inner integral.
     keep = xp.reshape(square > _NOTHING * xp.sum(square, axis=0), (-1,))
     (flat,) = xp.nonzero(keep)
@@ -226,24 +233,25 @@ def _pair_moments(pairs: _Pairs, rule: _Rule | None) -> Array:
     return xp.sum(weight * xp.reshape(filled(xp.reshape(t * 0, (-1,)), keep, inner), t.shape), axis=0)
 
 
-def _inner(pairs: _Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
+def _inner(pairs: Pairs, t: Array, value: Array, rule: _Rule | None) -> Array:
     """E[(F_i - centre_i) (F_j - centre_j) | t_i = t], where act_i has this value; all (m,).
 
     With t_j = rho t + side w, gated units have e_i = (left/side) w + ... and e_j = right t - (rho right/side) w + ...;
     the omitted parts are independent of t and w, and averages of powers of w are Hermite coefficients of act_j.
     """
-    one, two, angles, side = pairs.one, pairs.two, pairs.angles, pairs.side
+    (one, two), (centre_i, centre_j) = pairs.units, pairs.centres
+    angles, side = pairs.angles, pairs.side
     degree = 0 if one.gate is None else 2
-    c = _smoothed(pairs.second.activation, two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
+    c = _smoothed(pairs.activations[1], two.means + two.scales * angles.rho * t, two.scales * side, degree, rule)
     if one.gate is None or two.gate is None:
-        return (value - pairs.centre_i) * (c[0] - pairs.centre_j)
+        return (value - centre_i) * (c[0] - centre_j)
     inverse = safe_inverse(side)
     in_i = angles.left * inverse
     in_j = two.gate.slopes * side - angles.rho * angles.right * inverse
     zi = one.gate.means + one.gate.slopes * t
     zj = two.gate.means + (two.gate.slopes * angles.rho + angles.right) * t
     # The product of both means given t, and the covariance given t, from what e_i and e_j have in common.
-    means = (value * zi - pairs.centre_i) * (zj * c[0] + in_j * c[1] - pairs.centre_j)
+    means = (value * zi - centre_i) * (zj * c[0] + in_j * c[1] - centre_j)
     beyond = (angles.gates + angles.left * two.gate.slopes) * c[0] + in_i * (zj * c[1] + math.sqrt(2) * in_j * c[2])
     return means + value * beyond
 
@@ -254,7 +262,7 @@ def _smoothed(activation: Activation, mean: Array, std: Array, degree: int, rule
     If the noise reaches across a kink, it is integrated on panels that end there.
     """
     if rule is None:
-        c = project(activation, mean, std, degree)
+        c = activation.project(mean, std, degree)
         return [c[k, ...] for k in range(degree + 1)]
     xp = namespace(mean=mean)
     total = _averages(activation, mean, std, degree, rule)
@@ -362,19 +370,3 @@ def _images(points: list[float], mean: Array, scale: Array) -> Array:
     xp = namespace(mean=mean)
     distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
     return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
-
-
-def _panels(edges: list[Array], splits: int) -> tuple[Array, Array]:
-    """Nodes (n, p), and weights with the normal density, of Gauss-Legendre on the panels between grid and edges."""
-    xp = namespace(edges=edges[0])
-    like = edges[0]
-    count = like.shape[1]
-    grid = xp.broadcast_to(constant(_GRID, like)[:, None], (len(_GRID), count))
-    cuts = xp.sort(xp.concat([grid, *[xp.clip(e, -_REACH, _REACH) for e in edges]], axis=0), axis=0)
-    left, width = cuts[:-1, :], (cuts[1:, :] - cuts[:-1, :]) / splits
-    x, w = np.polynomial.legendre.leggauss(_NODES)
-    inside = constant((np.arange(splits)[:, None] + (x + 1) / 2).reshape(1, -1, 1), like)
-    fraction = constant(np.tile(w / 2, splits).reshape(1, -1, 1), like)
-    shape = (left.shape[0] * _NODES * splits, count)
-    t = xp.reshape(left[:, None, :] + width[:, None, :] * inside, shape)
-    return t, xp.reshape(width[:, None, :] * fraction, shape) * normal_pdf(t)

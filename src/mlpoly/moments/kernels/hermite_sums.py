@@ -8,15 +8,14 @@ larger than a chunk of pairs or K numbers per unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant, namespace
-from mlpoly.moments.kernels.conditional import filled, pair_moments
-from mlpoly.records import map_arrays
+from mlpoly.moments.kernels.conditional import Pairs, filled, pair_moments
+from mlpoly.records import map_arrays, replace
 from mlpoly.units import Angles, decay, terms_between
 
 if TYPE_CHECKING:
@@ -75,56 +74,39 @@ def remainder(
     where = xp.reshape(open_pairs, (-1,))
     (flat,) = xp.nonzero(where)
     i, j = flat // shape[1] + rows.start, flat % shape[1] + columns.start
-    limits, found = (xp.take(xp.reshape(a, (-1,)), flat) for a in (limit, matrix))
-    pairs = _Listed(one, two, i, j, angles.at(flat), limits)
-    matrix = xp.reshape(filled(xp.reshape(matrix, (-1,)), where, pairs.beyond(found, degree, cut)), shape)
+    limits, short = (xp.take(xp.reshape(a, (-1,)), flat) for a in (limit, matrix))
+    longer = _beyond(Pairs(one, two, i, j, angles.at(flat), limits), short, degree, cut)
+    matrix = xp.reshape(filled(xp.reshape(matrix, (-1,)), where, longer), shape)
     return matrix if upper is None else xp.where(upper, matrix, matrix.T), xp.minimum(bound, limit)
 
 
-@dataclass(frozen=True, eq=False)
-class _Listed:
-    """Listed pairs of different units, with what they may miss, (p,) each."""
-
-    one: Expansion
-    two: Expansion
-    i: Array
-    j: Array
-    angles: Angles
-    limits: Array
-
-    def at(self, index: Array) -> _Listed:
-        """Some of the pairs, by their positions."""
-        xp = namespace(index=index)
-        i, j, limits = (xp.take(a, index) for a in (self.i, self.j, self.limits))
-        return _Listed(self.one, self.two, i, j, self.angles.at(index), limits)
-
-    def beyond(self, found: Array, degree: int, cut: int) -> Array:
-        """Covariances (p,) above `degree`, where those up to `cut` were `found`."""
-        xp, one, two = namespace(found=found), self.one, self.two
-        still = self.limits >= 0  # the pairs that need more
-        longest = min(one.longest, two.longest)
-        for further in (c for c in _CUTS if cut < c <= longest):
-            (index,) = xp.nonzero(still)
-            if index.shape[0] == 0:
-                return found
-            if further > _LONG and index.shape[0] < _MANY * one.units.size:
-                break
-            some = self.at(index)
-            found = filled(found, still, xp.take(found, index) + some.terms(cut, further))
-            rests = xp.take(one.rests(further), some.i) * xp.take(two.rests(further), some.j)
-            bound, cut = decay(some.angles.rho, further, one.units.gate is not None) * rests, further
-            still = filled(still, still, bound > some.limits)
-        (index,) = xp.nonzero(still)
+def _beyond(pairs: Pairs, covariances: Array, degree: int, cut: int) -> Array:
+    """Covariances (p,) of pairs of different units above `degree`, from those up to `cut`, which are not enough."""
+    xp, one, two = namespace(rho=pairs.angles.rho), pairs.one, pairs.two
+    unsettled = pairs.limits >= 0
+    for further in (c for c in _CUTS if cut < c <= min(one.longest, two.longest)):
+        (index,) = xp.nonzero(unsettled)
         if index.shape[0] == 0:
-            return found
-        some = self.at(index)
-        exact = pair_moments(one, two, some.i, some.j, some.angles, 10 * some.limits)
-        return filled(found, still, exact - some.terms(0, degree))
+            return covariances
+        if further > _LONG and index.shape[0] < _MANY * one.units.size:
+            break
+        some = pairs.at(index)
+        covariances = filled(covariances, unsettled, xp.take(covariances, index) + _terms(some, cut, further))
+        rests = xp.take(one.rests(further), some.i) * xp.take(two.rests(further), some.j)
+        bound, cut = decay(some.angles.rho, further, one.units.gate is not None) * rests, further
+        unsettled = filled(unsettled, unsettled, bound > some.limits)
+    (index,) = xp.nonzero(unsettled)
+    if index.shape[0] == 0:
+        return covariances
+    some = pairs.at(index)
+    exact = pair_moments(replace(some, limits=10 * some.limits))
+    return filled(covariances, unsettled, exact - _terms(some, 0, degree))
 
-    def terms(self, low: int, high: int) -> Array:
-        """Covariances (p,) at degrees low < k <= high together."""
-        left, right, parts = self.one.series(high), self.two.series(high), []
-        for part in chunks(self.i.shape[0], _LISTED):
-            angles = map_arrays(self.angles, itemgetter(part))
-            parts.append(terms_between(left.listed(self.i[part]), right.listed(self.j[part]), angles, low, high))
-        return namespace(i=self.i).concat(parts)
+
+def _terms(pairs: Pairs, low: int, high: int) -> Array:
+    """Covariances (p,) at degrees low < k <= high together."""
+    left, right, sums = pairs.one.series(high), pairs.two.series(high), []
+    for part in chunks(pairs.i.shape[0], _LISTED):
+        angles = map_arrays(pairs.angles, itemgetter(part))
+        sums.append(terms_between(left.listed(pairs.i[part]), right.listed(pairs.j[part]), angles, low, high))
+    return namespace(i=pairs.i).concat(sums)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_colour
+from mlpoly.charts.chart import Axis, Chart, Curve, Panel, degree_bars, degree_colour
 from mlpoly.lm.conversion.block_errors import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.block_forms import FormSpectrum
@@ -16,12 +16,11 @@ from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import percent
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import figure, table
+from mlpoly.pages.toolkit.widgets import LEGEND, figure, table
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
 _FORMS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
-_LEGEND = "A click on a name in the legend hides it."
 _BY = {
     "": "nothing: the original model",
     "removed": "zero",
@@ -64,7 +63,7 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
         )
     caption = (
         "Solid lines: under the Gaussian inputs of the fit, from weights and moments alone. Dotted lines: on held-out "
-        f"text, whose activations are not Gaussian. {_LEGEND}"
+        f"text, whose activations are not Gaussian. {LEGEND}"
     )
     page.section("fvu", "How far each polynomial is from its block", "FVU by block").add(
         "The fraction of the variance of a block’s outputs that a polynomial leaves unexplained (FVU) is 0 for a "
@@ -110,13 +109,7 @@ def losses_section(page: Page, losses: Sequence[Loss], degree: int) -> None:
 def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     """Stacked bars, one for each block."""
     blocks = [spectrum.block for spectrum in spectra]
-    count = max(len(spectrum.fractions) for spectrum in spectra)
-    names = [*(f"degree {k + 1}" for k in range(count)), f"above degree {count}"]
-    colours = [*(degree_colour(k + 1) for k in range(count)), "area-rest"]
-    bars = [
-        Bars(name, range(len(blocks)), [(*s.fractions, s.rest)[k] for s in spectra], colour, names=blocks)
-        for k, (name, colour) in enumerate(zip(names, colours, strict=True))
-    ]
+    bars = degree_bars([(*spectrum.fractions, spectrum.rest) for spectrum in spectra], blocks)
     x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
     panels = [
         Panel(bars, x, y, choice=("all",)),
@@ -126,7 +119,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
-        figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {_LEGEND}"),
+        figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {LEGEND}"),
     )
 
 
@@ -145,7 +138,7 @@ def forms_section(page: Page, forms: Sequence[FormSpectrum]) -> None:
         "Of all choices of so many output directions, the one that carries most of a block’s variance at one degree. "
         "A polynomial along such a direction is a principal form; the features below are eigenvectors of those of "
         "degree 2.",
-        figure(plot("plot-forms", chart), f"Exact under the Gaussian of the block’s inputs, no samples. {_LEGEND}"),
+        figure(plot("plot-forms", chart), f"Exact under the Gaussian of the block’s inputs, no samples. {LEGEND}"),
     )
 
 

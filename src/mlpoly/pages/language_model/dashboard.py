@@ -15,8 +15,8 @@ from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScor
 from mlpoly.pages.toolkit import Page, asset
 from mlpoly.pages.toolkit.embedded import island
 from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted
-from mlpoly.pages.toolkit.widgets import figure, table
+from mlpoly.pages.toolkit.numbers import counted, rounded
+from mlpoly.pages.toolkit.widgets import figure, menu, table
 
 _KINDS = {
     "principal": "eigenvectors of principal forms",
@@ -186,14 +186,3 @@ def _median(values: Iterable[float]) -> float:
 def visible(text: str) -> str:
     """A token with its line ends and control characters as symbols."""
     return "".join("⏎" if c == "\n" else chr(0x2400 + ord(c)) if ord(c) < 32 else c for c in text)
-
-
-def rounded(values: Iterable[float]) -> list[float]:
-    """Values to the few digits that a page shows."""
-    return [float(f"{value:.4g}") for value in values]
-
-
-def menu(name: str, label: str, options: Iterable[str]) -> Markup:
-    """A menu of options whose values are their places."""
-    items = [element("option", option, value=i) for i, option in enumerate(options)]
-    return element("label", label, element("select", *items, id=name), class_="pick", for_=name)

@@ -20,7 +20,6 @@ from mlpoly.pages.language_model.dashboard import dashboard_assets
 from mlpoly.pages.language_model.token_sections import features_section, prompt_section
 from mlpoly.pages.toolkit import Page, asset
 from mlpoly.pages.toolkit.numbers import counted, number, percent
-from mlpoly.pages.toolkit.rerun import rerun_section
 from mlpoly.pages.toolkit.widgets import facts, tiles
 from mlpoly.studies.language_model.results import LmResults
 
@@ -35,12 +34,8 @@ _METHODS = {
 def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
     """Write the report, one HTML file that opens without a network, and return its path.
 
-    Parameters
-    ----------
-    results : LmResults
-        Results of a study; a section for which they hold nothing is left out.
-    path : path
-        Usually ``report.html`` in the folder of the results; files beside it are linked if they are there by then.
+    A section for which the results hold nothing is left out; files beside the page are linked if they are there by
+    then.
     """
     target, about = Path(path), results.about
     name = (about.get("model") or {}).get("model", "A language model")
@@ -61,7 +56,7 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         features_section(page, results.features)
     if results.attribution is not None:
         prompt_section(page, results.attribution)
-    rerun_section(page, about, target.parent, _FILES)
+    page.rerun_section(about, target.parent, _FILES)
     return page.write(target)
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from mlpoly.features.single_prediction import degree_name
 from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.feature_reading import FeatureReading
-from mlpoly.pages.language_model.dashboard import dashboard, menu, rounded, score_table, visible
+from mlpoly.pages.language_model.dashboard import dashboard, score_table, visible
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import island
 from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.widgets import choices, figure
-
-_DEGREES = ("constant", "linear", "quadratic", "cubic", "quartic", "quintic")
+from mlpoly.pages.toolkit.numbers import rounded
+from mlpoly.pages.toolkit.widgets import choices, figure, menu
 
 
 def features_section(page: Page, features: Sequence[FeatureReading]) -> None:
@@ -31,7 +31,7 @@ def features_section(page: Page, features: Sequence[FeatureReading]) -> None:
 
 def prompt_section(page: Page, found: Attribution) -> None:
     """The prompt in colours, and the parts of the chosen token as a table."""
-    names = [_DEGREES[k] if k < len(_DEGREES) else f"degree {k}" for k in range(found.degree + 1)]
+    names = list(map(degree_name, range(found.degree + 1)))
     blocks = menu("prompt-block", "Block", ["all blocks", *found.blocks])
     kinds = choices("prompt-degree", "Part", [*names, "whole polynomial", "block itself"], len(names))
     columns = enumerate(("Block", *names, "polynomial", "block itself"))

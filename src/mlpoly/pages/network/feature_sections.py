@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -18,8 +18,8 @@ from mlpoly.pages.toolkit import Page, plot
 from mlpoly.pages.toolkit.embedded import picture
 from mlpoly.pages.toolkit.grids import ranking_html
 from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.pages.toolkit.widgets import figure, picture_row
+from mlpoly.pages.toolkit.numbers import percent, rounded, signed
+from mlpoly.pages.toolkit.widgets import LEGEND, figure, picture_row
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
@@ -28,19 +28,18 @@ _INPUTS = 4  # single inputs to move along
 _POINTS = 49  # of a curve
 
 
-def strongest_features(about: Subject, fits: Fits) -> dict[int, EigenFeatures]:
+def strongest_features(subject: Subject, fits: Fits) -> dict[int, EigenFeatures]:
     """Eigenfeatures of the best quadratic of every output that is shown; empty below degree 2."""
     if fits.quadratic is None:
         return {}
-    k = min(_FEATURES, about.net.dim_in)
-    found = {
-        i: eigenfeatures(fits.quadratic, output=i, k=k, metric="whitened", inputs=about.inputs) for i in fits.shown
-    }
+    k = min(_FEATURES, subject.net.dim_in)
+    options: dict[str, Any] = {"k": k, "metric": "whitened", "inputs": subject.inputs}
+    found = {i: eigenfeatures(fits.quadratic, output=i, **options) for i in fits.shown}
     largest = max(float(np.abs(features.values).max()) for features in found.values())
     return found if largest > 0 else {}
 
 
-def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
+def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
     """The directions whose squares make up the quadratic part: as pictures, or as bars of their largest entries."""
     if not features:
         return
@@ -53,14 +52,18 @@ def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, 
         keep = [j for j in range(len(fractions)) if abs(found.values[j]) > _SEEN * abs(found.values[0])]
         words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]), None)}" for j in keep]
         patterns = np.asarray(found.directions)
-        if about.image_shape is not None:
-            shown = [(picture(patterns[j].reshape(about.image_shape), f"eigenfeature {j + 1}"), words[j]) for j in keep]
-            items.append((i, picture_row(shown, about.titles[i])))
+        if subject.image_shape is not None:
+            shown = [
+                (picture(patterns[j].reshape(subject.image_shape), f"eigenfeature {j + 1}"), words[j]) for j in keep
+            ]
+            items.append((i, picture_row(shown, subject.titles[i])))
         else:
-            items.append((i, element("div", *(_named(about, j, patterns[j], words[j]) for j in keep), class_="cards")))
+            items.append(
+                (i, element("div", *(_named(subject, j, patterns[j], words[j]) for j in keep), class_="cards"))
+            )
     what = (
         "The pictures are patterns to add to an input, in which red and blue may be exchanged, as they enter squared. "
-        if about.image_shape is not None
+        if subject.image_shape is not None
         else "The bars are correlations of the feature with the inputs; as it enters squared, signs may be exchanged. "
     )
     caption = (
@@ -71,41 +74,41 @@ def feature_section(page: Page, about: Subject, fits: Fits, features: dict[int, 
     page.section("features", "Eigenfeatures", "Eigenfeatures").add(
         "The quadratic part of an output is a weighted sum of squares of a few directions in input space, uncorrelated "
         "and of variance one under the inputs. These are the ones with the largest weights.",
-        figure(one_for_each("features-output", about, items), caption),
+        figure(one_for_each("features-output", subject, items), caption),
     )
 
 
-def _named(about: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
+def _named(subject: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
     """One feature of tabular data: its correlations with the inputs."""
-    s = about.spread
+    s = subject.spread
     correlations = np.divide(pattern, s, out=np.zeros_like(pattern), where=s > 0)
     order = [k for k in np.argsort(-np.abs(correlations), kind="stable")[:_ENTRIES] if correlations[k] != 0]
-    parts = [Part(about.names[k], float(correlations[k])) for k in order]
+    parts = [Part(subject.names[k], float(correlations[k])) for k in order]
     return element("div", element("h4", f"{j + 1}: {words}"), ranking_html(Ranking(parts), 1.0), class_="card")
 
 
-def response_section(page: Page, about: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
+def response_section(page: Page, subject: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:
     """Outputs along single directions through the mean: the network and its polynomials."""
-    covariance, s = np.asarray(about.inputs.covariance, float), about.spread
-    labels = distinct(shortened(about.outputs[i], 24) for i in fits.shown)
-    gradients = np.asarray(fits.polynomials[1].gradient(about.mean))[list(fits.shown)]
+    covariance, s = np.asarray(subject.inputs.covariance, float), subject.spread
+    labels = distinct(shortened(subject.outputs[i], 24) for i in fits.shown)
+    gradients = np.asarray(fits.polynomials[1].gradient(subject.mean))[list(fits.shown)]
     by_strength = np.argsort(-np.sqrt(np.sum((gradients * s) ** 2, axis=0)), kind="stable")
-    single = [] if about.image_shape is not None else [j for j in by_strength[:_INPUTS] if s[j] > 0]
-    names = distinct(f"{shortened(about.names[j], 20)} alone" for j in single)
+    single = [] if subject.image_shape is not None else [j for j in by_strength[:_INPUTS] if s[j] > 0]
+    names = distinct(f"{shortened(subject.names[j], 20)} alone" for j in single)
     # Every direction is offered for all outputs or for none.
     ways: dict[str, list[np.ndarray]] = {"linear part": list(gradients @ covariance)}
-    for j in range(min(2, about.net.dim_in) if features else 0):
+    for j in range(min(2, subject.net.dim_in) if features else 0):
         ways[f"eigenfeature {j + 1}"] = [np.asarray(features[i].directions)[j] for i in fits.shown]
     ways |= {name: [np.eye(len(s))[j]] * len(labels) for name, j in zip(names, single, strict=True)}
     ways = {name: steps for name, steps in ways.items() if all(step.any() for step in steps)}
     panels = []
     for place, (label, i) in enumerate(zip(labels, fits.shown, strict=True)):
         lines = {name: steps[place] for name, steps in ways.items()}
-        found = response_chart(about.net, [*fits.polynomials.values()], about.inputs, lines, i, points=_POINTS)
+        found = response_chart(subject.net, [*fits.polynomials.values()], subject.inputs, lines, i, points=_POINTS)
         for panel in found.panels:
             curves = [mark for mark in panel.marks if isinstance(mark, Curve)]
-            marks = [replace(curve, x=_rounded(curve.x), y=_rounded(curve.y)) for curve in curves]
-            y = replace(panel.y, title=about.titles[i], name="value")
+            marks = [replace(curve, x=rounded(curve.x, 5), y=rounded(curve.y, 5)) for curve in curves]
+            y = replace(panel.y, title=subject.titles[i], name="value")
             panels.append(replace(panel, marks=marks, y=y, choice=(label, panel.title)))
     if not panels:
         return
@@ -117,10 +120,6 @@ def response_section(page: Page, about: Subject, fits: Fits, features: dict[int,
             plot("plot-responses", chart),
             "Steps are standard deviations of the inputs along the direction. The linear part and the eigenfeatures "
             "move inputs together, as they vary together in the data; a single input moves alone, possibly to where "
-            "there are no data. A click on a name in the legend hides it.",
+            f"there are no data. {LEGEND}",
         ),
     )
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.5g}") for value in values]

@@ -27,29 +27,14 @@ _PROBABILITIES = ("sigmoid", "hardsigmoid")  # activations of an output that mak
 
 @dataclass(frozen=True)
 class DegreeErrors:
-    """Errors of the polynomial of one degree.
-
-    Attributes
-    ----------
-    degree : int
-    under_inputs : FVU
-        Under the inputs of the fit, for each output and for all; exact for one hidden layer.
-    on_data : FVU
-        On the rows of the data.
-    on_unseen : float or None
-        FVU on each half of the rows of a polynomial that knows the moments of the other half.
-    score : float or None
-        Accuracy or R² with the labels.
-    agreement : float or None
-        Fraction of rows that get the network's class.
-    """
+    """Errors of the polynomial of one degree."""
 
     degree: int
-    under_inputs: FVU
+    under_inputs: FVU  # the inputs of the fit, for each output and for all; exact for one hidden layer
     on_data: FVU
-    on_unseen: float | None
-    score: float | None
-    agreement: float | None
+    on_unseen: float | None  # FVU on each half of the rows of a polynomial from the moments of the other half
+    score: float | None  # accuracy or R² with the labels
+    agreement: float | None  # fraction of rows that get the network's class
 
     @property
     def standard_error(self) -> float:
@@ -59,35 +44,17 @@ class DegreeErrors:
 
 @dataclass(frozen=True)
 class Fits:
-    """Polynomials of degree 1 to n of a network, with what is known about their errors.
+    """Polynomials of degree 1 to n of a network, with what is known about their errors."""
 
-    Attributes
-    ----------
-    polynomials : dict from int to Polynomial
-        By degree; each is the closest of its degree.
-    errors : tuple of DegreeErrors
-    spectrum : DegreeSpectrum or None
-        For one hidden layer under one Gaussian.
-    written : Polynomial
-        The one that is written out: of the highest degree whose monomials can be listed.
-    rows : array (m, d)
-        Rows on which errors were measured; at most 20 000, evenly spaced.
-    values : array (m, o)
-        Outputs of the network on these rows.
-    score : float or None
-        Accuracy or R² of the network itself.
-    shown : tuple of int
-        Outputs with pictures of their own: the 12 of largest variance.
-    """
-
-    polynomials: Mapping[int, Polynomial]
+    polynomials: Mapping[int, Polynomial]  # by degree; each is the closest of its degree
     errors: tuple[DegreeErrors, ...]
-    spectrum: DegreeSpectrum | None
-    written: Polynomial
-    rows: np.ndarray
-    values: np.ndarray
-    score: float | None
-    shown: tuple[int, ...]
+    spectrum: DegreeSpectrum | None  # for one hidden layer under one Gaussian
+    written: Polynomial  # the one that is written out: of the highest degree whose monomials can be listed
+    every: int  # errors are measured on every so many of the rows of the data
+    rows: np.ndarray  # (m, d), these rows
+    values: np.ndarray  # (m, o), outputs of the network on them
+    score: float | None  # accuracy or R² of the network itself
+    shown: tuple[int, ...]  # outputs with pictures of their own: the 12 of largest variance
 
     @property
     def degree(self) -> int:
@@ -100,44 +67,36 @@ class Fits:
         return self.polynomials.get(2)
 
 
-def fit_degrees(about: Subject, degree: int | None, tick: Callable[[str], None]) -> Fits:
-    """Fit and measure the polynomials of degree 1 to `degree`.
+def fit_degrees(subject: Subject, degree: int | None, tick: Callable[[str], None]) -> Fits:
+    """Fit and measure the polynomials of degree 1 to `degree`; `tick` is called with a note on what comes next.
 
-    Parameters
-    ----------
-    about : Subject
-    degree : int, optional
-        By default 3 for one hidden layer under one Gaussian and 2 otherwise.
-    tick : callable
-        Told what comes next.
+    By default the degree is 3 for one hidden layer under one Gaussian and 2 otherwise.
     """
-    net, inputs = check_network(about.net), about.inputs
+    net, inputs = check_network(subject.net), subject.inputs
     exact = isinstance(net, Layer) and isinstance(inputs, Gaussian)
     degree = (3 if exact else 2) if degree is None else degree
-    if degree < 1:
-        raise ValueError(f"degree is {degree}; a page needs degree 1 at least.")
     tick("polynomials")
     polynomials = _by_degree(net, inputs, degree)
-    every = -(-len(about.x) // _ROWS)
-    rows, values = about.x[::every], np.asarray(net(about.x[::every]))
-    targets = None if about.targets is None else about.targets[::every]
-    unseen = _on_unseen(net, rows, degree) if about.estimated and len(rows) >= 20 else {}
+    every = -(-len(subject.x) // _ROWS)
+    rows, values = subject.x[::every], np.asarray(net(subject.x[::every]))
+    targets = None if subject.targets is None else subject.targets[::every]
+    unseen = _on_unseen(net, rows, degree) if subject.estimated and len(rows) >= 20 else {}
     errors = []
     for k, poly in polynomials.items():
         tick(f"error of degree {k}")
         found = np.asarray(poly(rows))
-        agreement = float(np.mean(chosen(net, found) == chosen(net, values))) if about.task == "classes" else None
+        agreement = float(np.mean(chosen(net, found) == chosen(net, values))) if subject.task == "classes" else None
         under = fvu(net, poly, inputs)
-        on_data, score = fvu_of_outputs(values, found), _score(about, found, targets)
+        on_data, score = fvu_of_outputs(values, found), _score(subject, found, targets)
         errors.append(DegreeErrors(k, under, on_data, unseen.get(k), score, agreement))
     spectrum = degree_spectrum(net, inputs, max(degree, _SPECTRUM)) if exact else None
     shown = np.sort(np.argsort(-values.var(axis=0), kind="stable")[:_OUTPUTS])
     listed = [k for k in polynomials if k <= 2 or (k <= _TALLEST and math.comb(net.dim_in + k, k) <= _MONOMIALS)]
-    score = _score(about, values, targets)
+    score = _score(subject, values, targets)
     # A network that is a polynomial is written as it is, without terms of a higher degree that only rounding makes.
     whole = [e.degree for e in errors if abs(float(e.under_inputs)) < ROUNDING]
     written = polynomials[min([max(listed), *whole])]
-    return Fits(polynomials, tuple(errors), spectrum, written, rows, values, score, tuple(map(int, shown)))
+    return Fits(polynomials, tuple(errors), spectrum, written, every, rows, values, score, tuple(map(int, shown)))
 
 
 def _by_degree(net: Network, inputs: Inputs, degree: int) -> dict[int, Polynomial]:
@@ -145,13 +104,11 @@ def _by_degree(net: Network, inputs: Inputs, degree: int) -> dict[int, Polynomia
     if isinstance(net, Layer) and isinstance(inputs, Gaussian):  # in the Hermite basis, a truncation is the optimum
         highest = fit(net, inputs, degree)
         return {k: highest.truncate(k) for k in range(1, degree + 1)}
-    if (
-        isinstance(inputs, GaussianMixture)
-        and isinstance(net, Layer)
-        and math.comb(net.dim_in + degree, degree) > 10**4
-    ):
-        return {k: fit(net, inputs, k, method="neuronwise" if k > 2 else "auto") for k in range(1, degree + 1)}
-    return {k: fit(net, inputs, k) for k in range(1, degree + 1)}
+    many = math.comb(net.dim_in + degree, degree) > 10**4
+    neuronwise = isinstance(inputs, GaussianMixture) and isinstance(net, Layer) and many
+    return {
+        k: fit(net, inputs, k, method="neuronwise" if neuronwise and k > 2 else "auto") for k in range(1, degree + 1)
+    }
 
 
 def _on_unseen(net: Network, rows: np.ndarray, degree: int) -> dict[int, float]:
@@ -167,12 +124,12 @@ def _on_unseen(net: Network, rows: np.ndarray, degree: int) -> dict[int, float]:
     return {k: float(np.mean(each)) for k, each in found.items()}
 
 
-def _score(about: Subject, found: np.ndarray, targets: np.ndarray | None) -> float | None:
+def _score(subject: Subject, found: np.ndarray, targets: np.ndarray | None) -> float | None:
     """Accuracy for classes, R² for values."""
     if targets is None:
         return None
-    if about.task == "classes":
-        return float(np.mean(chosen(about.net, found) == targets))
+    if subject.task == "classes":
+        return float(np.mean(chosen(subject.net, found) == targets))
     spread = float(np.sum((targets - targets.mean(axis=0)) ** 2))
     return 1 - float(np.sum((targets - found) ** 2)) / spread if spread > 0 else None
 
@@ -182,7 +139,6 @@ def chosen(net: Network, found: np.ndarray) -> np.ndarray:
     if found.shape[1] > 1:
         return found.argmax(axis=1)
     last = net.layers[-1] if isinstance(net, Chain) else net
-    probability = (
-        isinstance(last, MLP) and last.W2 is None and last.b2 is None and last.activation.name in _PROBABILITIES
-    )
+    ends = isinstance(last, MLP) and last.W2 is None and last.b2 is None and last.activation.name
+    probability = ends in _PROBABILITIES
     return (found[:, 0] > (0.5 if probability else 0)).astype(int)

@@ -6,17 +6,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mlpoly.inputs import Gaussian, Samples
 from mlpoly.machine import COMMAND, describe_machine
+from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.degree_section import degree_section
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.feature_sections import feature_section, response_section, strongest_features
 from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.method_section import method_section
 from mlpoly.pages.network.subject import Subject
-from mlpoly.pages.network.summary import summary
+from mlpoly.pages.network.summary import describe_inputs, summary
 from mlpoly.pages.network.term_sections import formula_section, interaction_section, strongest_terms, terms_section
 from mlpoly.pages.toolkit import Page, asset
-from mlpoly.pages.toolkit.rerun import rerun_section
+from mlpoly.pages.toolkit.html import element
+from mlpoly.pages.toolkit.widgets import command
+
+STYLE = asset("mlpoly.pages.network", "network.css")
 
 
 def write_page(
@@ -30,7 +34,7 @@ def write_page(
 ) -> Path:
     """Write the page of `mlpoly.report`; `tick` is told what comes next, and `began` is when the work did."""
     began = time.perf_counter() if began is None else began
-    page = Page(title, style=network_style())
+    page = Page(title, style=STYLE)
     page.introduce(*summary(subject, fits))
     tick("terms")
     terms = strongest_terms(subject, fits)
@@ -46,7 +50,7 @@ def write_page(
     response_section(page, subject, fits, features)
     tick("predictions")
     example_section(page, subject, fits, examples)
-    method_section(page, subject, fits)
+    _method_section(page, subject, fits)
     tick("page")
     about = {
         "command": COMMAND.get(),
@@ -54,10 +58,55 @@ def write_page(
         "machine": describe_machine(),
         "seconds": {"reading the network": time.perf_counter() - began},
     }
-    rerun_section(page, about, path.parent, ())
+    page.rerun_section(about, path.parent)
     return page.write(path)
 
 
-def network_style() -> str:
-    """CSS of the sections about a network."""
-    return asset("mlpoly.pages.network", "network.css")
+def _method_section(page: Page, subject: Subject, fits: Fits) -> None:
+    """What is exact on the page and what is not, and how to compute it in Python."""
+    layer, gaussian = isinstance(check_network(subject.net), Layer), isinstance(subject.inputs, Gaussian)
+    under = describe_inputs(subject.inputs)
+    said = []
+    if layer and gaussian:
+        said.append(
+            "Exact: the polynomials, their errors under the Gaussian and the degree spectrum. They are sums over the "
+            "weights, with no samples and no training."
+        )
+    elif isinstance(subject.inputs, Samples):
+        said.append(
+            "The polynomials are least squares on the samples, over all polynomials of the degree where it fits."
+        )
+    elif layer:
+        said.append(f"Up to degree 2 the polynomials are least squares under {under}, from the weights alone.")
+    else:
+        said.append(
+            "Not exact: this network has several hidden layers. Its polynomials come from a second-order expansion, "
+            "which is close to the best ones of degree 1 and 2 but not the same, and their errors under the inputs "
+            "from samples drawn from these."
+        )
+    if subject.estimated:
+        said.append(
+            "An assumption: the data have the mean and covariance of the Gaussian, but are not Gaussian. The column "
+            "of errors on the data says what that costs. Where it is much larger than the one under the Gaussian, give "
+            "inputs=mlpoly.GaussianMixture.from_labels(x, labels) or inputs=mlpoly.Samples(x)."
+        )
+    said.append(
+        "A polynomial follows the network where the inputs vary. Far from the data it grows without bound, and says "
+        "nothing about the network there."
+    )
+    said.append(
+        "Coefficients say how the network’s outputs depend on its inputs, not what causes what in the data. Where "
+        "inputs are correlated, an effect may be spread over several of them."
+    )
+    code = [
+        "import numpy as np",
+        "import mlpoly as mp",
+        *subject.code,
+        f"poly = mp.fit(net, inputs, degree={fits.written.degree})",
+        'print(poly.terms(output=0, center="mean"))',
+        "print(mp.fvu(net, poly), mp.fvu(net, poly, rows))",
+        "print(mp.explain(poly, rows[0]))",
+    ]
+    section = page.section("method", "What is exact and what is not", "What is exact")
+    section.add(element("ul", *(element("li", each) for each in said), class_="points"))
+    section.add(element("h3", "The same in Python"), command("\n".join(code)))

@@ -20,37 +20,18 @@ _TINY = 1e-12  # of the mean: with a standard deviation below that an input coun
 
 @dataclass(frozen=True)
 class Subject:
-    """A network and data, checked, as NumPy arrays in float64.
-
-    Attributes
-    ----------
-    net : Network
-    x : array (n, d)
-    names, outputs : tuple of str
-        Names of the d inputs and o outputs.
-    inputs : Inputs
-        Distribution that the polynomials are fitted under.
-    estimated : bool
-        Whether that is the Gaussian with the mean and covariance of x.
-    task : {"classes", "values"} or None
-        What the labels are; None without labels.
-    targets : array (n,) of int, array (n, o) of float, or None
-        Number of the class of each row, or values that the outputs should have.
-    image_shape : (int, int) or None
-    code : tuple of str
-        Lines of Python that make net, rows and inputs, as NumPy arrays, from what was passed.
-    """
+    """A network and data, checked, as NumPy arrays in float64."""
 
     net: Network
-    x: np.ndarray
-    names: tuple[str, ...]
-    outputs: tuple[str, ...]
-    inputs: Inputs
-    estimated: bool
-    task: Literal["classes", "values"] | None = None
-    targets: np.ndarray | None = None
+    x: np.ndarray  # (n, d)
+    names: tuple[str, ...]  # of the d inputs
+    outputs: tuple[str, ...]  # names of the o outputs
+    inputs: Inputs  # distribution that the polynomials are fitted under
+    estimated: bool  # whether that is the Gaussian with the mean and covariance of x
+    task: Literal["classes", "values"] | None = None  # what the labels are
+    targets: np.ndarray | None = None  # (n,) numbers of the classes, or (n, o) values of the outputs
     image_shape: tuple[int, int] | None = None
-    code: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()  # lines of Python that make net, rows and inputs, as NumPy arrays, from what was passed
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -120,8 +101,9 @@ def check_subject(
         )
     if image_shape is not None:
         image_shape = _shape(image_shape, d)
-    if names is None:
-        names = getattr(inputs, "names", None) or columns or _numbered(d, image_shape)
+    if names is None:  # x1,1, x1,2, ... by row and column of a picture
+        pixels = (f"x{row + 1},{column + 1}" for row, column in np.ndindex(*(image_shape or (0, 0))))
+        names = getattr(inputs, "names", None) or columns or list(pixels) or [f"x{i}" for i in range(d)]
     names = _names("names", names, d, "inputs")
     task, targets, classes = _targets(labels, outputs, classes, len(rows), o)
     if outputs is None:
@@ -187,13 +169,6 @@ def _names(argument: str, names: Sequence[str], count: int, noun: str) -> tuple[
         twice = next(name for name in found if found.count(name) > 1)
         raise ValueError(f"{argument} has {twice!r} more than once; each needs a name of its own.")
     return found
-
-
-def _numbered(d: int, image_shape: tuple[int, int] | None) -> list[str]:
-    """Names of inputs that have none: x0, x1, ..., or x1,1, x1,2, ... by row and column of a picture."""
-    if image_shape is None:
-        return [f"x{i}" for i in range(d)]
-    return [f"x{row + 1},{column + 1}" for row in range(image_shape[0]) for column in range(image_shape[1])]
 
 
 def _shape(shape: Any, d: int) -> tuple[int, int]:

@@ -10,11 +10,11 @@ from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.charts.terms import effect_map
-from mlpoly.features.interactions import interaction_effects
+from mlpoly.features.monomials import interaction_effects
+from mlpoly.features.single_prediction import degree_name
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import degree_name
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import picture, ramp
 from mlpoly.pages.toolkit.grids import ranking_html
@@ -29,35 +29,35 @@ _CROSSED = 40  # inputs of a heat map
 _HEAT = ramp("ffffff fddbc7 f4a582 d6604d b2182b 67001f")
 
 
-def one_for_each(name: str, about: Subject, items: Sequence[tuple[int, Markup]]) -> Markup:
+def one_for_each(name: str, subject: Subject, items: Sequence[tuple[int, Markup]]) -> Markup:
     """Contents for each output, chosen by buttons; just the content where there is a single output."""
     if len(items) == 1:
         return items[0][1]
-    labels = distinct(shortened(about.outputs[i], 24) for i, _ in items)
+    labels = distinct(shortened(subject.outputs[i], 24) for i, _ in items)
     return panels(name, "Output", [(label, content) for label, (_, content) in zip(labels, items, strict=True)])
 
 
-def strongest_terms(about: Subject, fits: Fits) -> dict[int, Terms]:
+def strongest_terms(subject: Subject, fits: Fits) -> dict[int, Terms]:
     """The strongest monomials, about the mean, of every output that is shown."""
-    center = about.mean
-    return {i: fits.written.terms(output=i, names=about.names, k=_RANKED, center=center) for i in fits.shown}
+    center = subject.mean
+    return {i: fits.written.terms(output=i, names=subject.names, k=_RANKED, center=center) for i in fits.shown}
 
 
-def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
+def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
     """The formula of each output in its strongest terms, standardised and in the units of the inputs."""
     items = []
     for i, found in terms.items():
-        name = variable("p", shortened(about.outputs[i], 24)) if len(about.outputs) > 1 else variable("p")
-        words = about.image_shape is None and any(len(name) > 1 for name in about.names) and not _numbered(about)
+        name = variable("p", shortened(subject.outputs[i], 24)) if len(subject.outputs) > 1 else variable("p")
+        words = subject.image_shape is None and any(len(name) > 1 for name in subject.names) and not _numbered(subject)
         shown = [term for term in found if term.effect != 0][:_WRITTEN]
-        size = [float(np.prod(about.spread[list(term.inputs)])) for term in shown]
+        size = [float(np.prod(subject.spread[list(term.inputs)])) for term in shown]
         both = []
         for units, scales in (("in standard deviations", size), ("in units of the data", [1.0] * len(shown))):
-            written = [(t.coefficient * s, _factors(about, t.inputs)) for t, s in zip(shown, scales, strict=True)]
+            written = [(t.coefficient * s, _factors(subject, t.inputs)) for t, s in zip(shown, scales, strict=True)]
             both.append((units, formula(name, [(found.constant, []), *written], words)))
-        u = (about.x if len(about.x) <= 4000 else about.x[:: len(about.x) // 4000]) - about.mean
+        u = (subject.x if len(subject.x) <= 4000 else subject.x[:: len(subject.x) // 4000]) - subject.mean
         part = sum((t.coefficient * np.prod(u[:, list(t.inputs)], axis=1) for t in shown), np.zeros(len(u)))
-        whole = np.asarray(fits.written.output(i)(u + about.mean))[:, 0]
+        whole = np.asarray(fits.written.output(i)(u + subject.mean))[:, 0]
         left = float(np.var(whole - part) / np.var(whole)) if np.var(whole) > 0 else 0.0
         note = (
             f"{counted(len(shown), 'term')} of {number(found.total, 9)}. On the data, leaving out the others leaves "
@@ -71,26 +71,26 @@ def formula_section(page: Page, about: Subject, fits: Fits, terms: Mapping[int, 
         f"The {degree_name(degree)} polynomial that is closest to the network, in its strongest terms. Every name "
         "stands for the distance of that input from its mean: in standard deviations, so that the numbers can be "
         "compared, or in the units of the data. The first number is the value at the mean of all inputs.",
-        figure(one_for_each("formula-output", about, items), _formula_caption(about, fits)),
+        figure(one_for_each("formula-output", subject, items), _formula_caption(subject, fits)),
     )
-    if about.image_shape is not None:
-        linear = np.asarray(fits.polynomials[1].gradient(about.mean)) * about.spread
+    if subject.image_shape is not None:
+        linear = np.asarray(fits.polynomials[1].gradient(subject.mean)) * subject.spread
         pictures = [
-            (picture(linear[i].reshape(about.image_shape), f"linear part of {about.titles[i]}"), about.titles[i])
+            (picture(linear[i].reshape(subject.image_shape), f"linear part of {subject.titles[i]}"), subject.titles[i])
             for i in fits.shown
         ]
         caption = "Effect of every pixel in the best linear polynomial: red where a brighter pixel raises the output."
         section.add(figure(picture_row(pictures, "Linear part"), caption))
     else:
         used = sorted({i for found in terms.values() for term in found for i in term.inputs})[:60]
-        rows = [(shortened(about.names[i], 60), float(about.mean[i]), float(about.spread[i])) for i in used]
+        rows = [(shortened(subject.names[i], 60), float(subject.mean[i]), float(subject.spread[i])) for i in used]
         inner = table(("Input", "Mean", "Standard deviation"), rows)
         section.add(element("details", element("summary", "Means and standard deviations of these inputs"), inner))
 
 
-def _formula_caption(about: Subject, fits: Fits) -> str:
+def _formula_caption(subject: Subject, fits: Fits) -> str:
     said = "Terms by the size of their effect, the standard deviation that each has by itself."
-    if about.image_shape is not None:
+    if subject.image_shape is not None:
         said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
     if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
         said += (
@@ -100,31 +100,28 @@ def _formula_caption(about: Subject, fits: Fits) -> str:
     return said
 
 
-def _numbered(about: Subject) -> bool:
+def _numbered(subject: Subject) -> bool:
     """Whether the inputs have no names but x0, x1, ..."""
-    return about.names == tuple(f"x{i}" for i in range(len(about.names)))
+    return subject.names == tuple(f"x{i}" for i in range(len(subject.names)))
 
 
-def _factors(about: Subject, inputs: Sequence[int]) -> list[Markup]:
-    if about.image_shape is not None:
-        return [variable("x", *(place + 1 for place in divmod(i, about.image_shape[1]))) for i in inputs]
-    if _numbered(about):
+def _factors(subject: Subject, inputs: Sequence[int]) -> list[Markup]:
+    if subject.image_shape is not None:
+        return [variable("x", *(place + 1 for place in divmod(i, subject.image_shape[1]))) for i in inputs]
+    if _numbered(subject):
         return [variable("x", i) for i in inputs]
-    names = [about.names[i] for i in inputs]
+    names = [subject.names[i] for i in inputs]
     return [variable(shortened(name, 24), title=name if len(name) > 24 else "") for name in names]
 
 
-def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> None:
+def terms_section(page: Page, subject: Subject, terms: Mapping[int, Terms]) -> None:
     """The strongest terms of every output as bars."""
     items = []
     for i, found in terms.items():
-        parts = [
-            Part(
-                term.name, term.effect, f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
-            )
-            for term in found
-            if term.effect != 0
-        ]
+        parts = []
+        for term in (term for term in found if term.effect != 0):
+            remark = f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
+            parts.append(Part(term.name, term.effect, remark))
         items.append((i, ranking_html(Ranking(parts)) if parts else element("p", "This output is constant.")))
     caption = (
         "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
@@ -132,31 +129,31 @@ def terms_section(page: Page, about: Subject, terms: Mapping[int, Terms]) -> Non
         "of the variance need not add up to 100 %."
     )
     page.section("terms", "Strongest terms", "Terms").add(
-        figure(one_for_each("terms-output", about, items), caption),
+        figure(one_for_each("terms-output", subject, items), caption),
     )
 
 
-def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
+def interaction_section(page: Page, subject: Subject, fits: Fits) -> None:
     """Effects of the products of two inputs: a heat map that the pointer reads, or maps of pixels."""
     quadratic = fits.quadratic
     if quadratic is None:
         return
     section = page.section("interactions", "Which inputs interact", "Interactions")
-    labels = distinct(shortened(about.outputs[i], 24) for i in fits.shown)
+    labels = distinct(shortened(subject.outputs[i], 24) for i in fits.shown)
     largest, maps, strengths, partners = 0.0, [], [], []
     for label, i in zip(labels, fits.shown, strict=True):  # one at a time: of many inputs, pairs are a large matrix
-        effects = interaction_effects(quadratic.output(i), 0, about.inputs)
+        effects = interaction_effects(quadratic.output(i), 0, subject.inputs)
         largest = max(largest, float(np.abs(effects).max()))
-        if about.image_shape is None:
-            maps.append((label, replace(effect_map(effects, about.names, _CROSSED), name="effect")))
+        if subject.image_shape is None:
+            maps.append((label, replace(effect_map(effects, subject.names, _CROSSED), name="effect")))
             continue
         strength = np.sqrt(np.sum(effects**2, axis=1))
-        strongest, title = int(np.argmax(strength)), about.titles[i]
+        strongest, title = int(np.argmax(strength)), subject.titles[i]
         limits = 0.0, float(strength.max()) or 1.0
-        image = picture(strength.reshape(about.image_shape), f"strength of interactions, {title}", _HEAT, limits)
+        image = picture(strength.reshape(subject.image_shape), f"strength of interactions, {title}", _HEAT, limits)
         strengths.append((image, title))
-        image = picture(effects[strongest].reshape(about.image_shape), f"partners of {about.names[strongest]}")
-        partners.append((image, f"{title}, {about.names[strongest]}"))
+        image = picture(effects[strongest].reshape(subject.image_shape), f"partners of {subject.names[strongest]}")
+        partners.append((image, f"{title}, {subject.names[strongest]}"))
     if largest <= 1e-9 * float(fits.values.std(axis=0).max()):
         section.add("None: the best quadratic has no quadratic terms, so that up to degree 2 the network is linear.")
         return
@@ -168,7 +165,7 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
         "An effect is the coefficient of a product of two inputs, both about their means, in the best quadratic, times "
         "the standard deviation of the product. "
     )
-    if about.image_shape is not None:
+    if subject.image_shape is not None:
         rows = picture_row(strengths, "Strength"), picture_row(partners, "Partners of the strongest pixel")
         caption += (
             "Above: how strongly each pixel interacts with all others (root of the sum of squares; darker is more). "
@@ -177,6 +174,6 @@ def interaction_section(page: Page, about: Subject, fits: Fits) -> None:
         section.add(figure(element("div", *rows), caption))
         return
     caption += "On the diagonal are squares. Red raises the output, blue lowers it."
-    if about.net.dim_in > _CROSSED:
-        caption += f" The {_CROSSED} inputs that interact most, of {about.net.dim_in}."
+    if subject.net.dim_in > _CROSSED:
+        caption += f" The {_CROSSED} inputs that interact most, of {subject.net.dim_in}."
     section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))

@@ -38,9 +38,8 @@ def opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mark
     )
     verdicts = [claim.holds for claim in results.claims]
     if verdicts:
-        good, bad, unclear = (verdicts.count(kind) for kind in (True, False, None))
-        words = ((good, "holds" if good == 1 else "hold"), (bad, "does not" if bad == 1 else "do not"))
-        counts = [f"{n} {verb}" for n, verb in (*words, (unclear, "cannot be judged")) if n]
+        verbs = {True: ("holds", "hold"), False: ("does not", "do not"), None: ("cannot be judged",) * 2}
+        counts = [f"{n} {verbs[kind][n > 1]}" for kind in verbs if (n := verdicts.count(kind))]
         said += f" Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}."
 
     remembered: list[tuple[str, str, str]] = []

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+
+from markupsafe import Markup
 
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.page import network_style
+from mlpoly.pages.network.page import STYLE
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.term_sections import formula_section, strongest_terms
-from mlpoly.pages.paper.fit_table import fit_table
 from mlpoly.pages.paper.opening import opening
 from mlpoly.pages.paper.viewer import banner, feature_viewer
 from mlpoly.pages.toolkit.grids import gallery_html
 from mlpoly.pages.toolkit.html import element, link
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.rerun import rerun_section
-from mlpoly.pages.toolkit.widgets import figure, panels, table, verdict
+from mlpoly.pages.toolkit.widgets import LEGEND, figure, panels, table, verdict
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
-from mlpoly.studies.paper.results import Features, Results
+from mlpoly.studies.paper.figures.training_curves import (
+    DEGREES,
+    INPUTS,
+    accuracy_chart,
+    distance_chart,
+    fit_name,
+    spectrum_chart,
+)
+from mlpoly.studies.paper.results import Features, Point, Results
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _EXAMPLES = 12  # predictions that are taken apart
 _FILES = ("network.html", "results/*.json", "figures/*.pdf", "tables/*.csv")
+_COLUMNS = {
+    "fvu_mixture": "FVU, mixture",
+    "fvu_samples": "FVU, samples",
+    "fvu_test": "FVU, test",
+    "kl_samples": "KL, samples",
+    "kl_test": "KL, test",
+    "accuracy": "Accuracy",
+    "agreement": "Agreement",
+    "seconds": "Fit, seconds",
+}
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
-_LEGEND = "A click on a name in the legend hides it."
 
 
 def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | None = None) -> Path:
     """Write the report, one HTML file that opens without a network, and return its path.
 
-    Parameters
-    ----------
-    results : Results
-        A section for which it holds nothing is left out.
-    path : Path
-        Usually ``report.html`` in the folder of the results. The figures, tables and results beside it are linked if
-        they are there by then, so write the report last.
-    network : (Subject, Fits), optional
-        A trained network with its polynomials, for the sections that write one of them out and take predictions apart.
+    A section for which the results hold nothing is left out. Figures, tables and results in the folder of the page are
+    linked if they are there by then. `network` is a trained network with its polynomials, for the sections that write
+    one of them out and take predictions apart.
     """
     page = Page(_TITLE, "A reproduction", results.about.get("version", ""))
-    page.style = network_style() + asset("mlpoly.pages.paper", "paper.css")
+    page.style = STYLE + asset("mlpoly.pages.paper", "paper.css")
     page.script = asset("mlpoly.pages.paper", "viewer.js")
     data = results.about.get("data") or {}
     classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
@@ -52,7 +65,7 @@ def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | N
     if results.features and results.features.steps:
         page.introduce(banner(results.features.steps, classes, (rows, columns)))
     page.introduce(*numbers)
-    if results.features:
+    if results.features and results.features.steps:
         _features(page, results.features, classes, (rows, columns))
     if network is not None:
         subject, fits = network
@@ -63,24 +76,23 @@ def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | N
         _attack(page, results, classes, (rows, columns))
     if results.claims:
         _claims(page, results)
-    rerun_section(page, results.about, Path(path).parent, _FILES)
+    page.rerun_section(results.about, Path(path).parent, _FILES)
     return page.write(path)
 
 
 def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:
-    if features.steps:
-        caption = (
-            f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of "
-            "an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
-        )
-        page.section("features", "What a class reads, step by step", "Figure 1: features").add(
-            "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the "
-            "logit by its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the "
-            "metric of the training images, so that they rank by what they change there; a picture shows how the "
-            "pixels change along an eigenvector, over one standard deviation. Choose a class, and step through the "
-            "training with the slider, its arrow keys, or the film below.",
-            figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
-        )
+    caption = (
+        f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of an "
+        "eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
+    )
+    page.section("features", "What a class reads, step by step", "Figure 1: features").add(
+        "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the logit by "
+        "its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the metric of "
+        "the training images, so that they rank by what they change there; a picture shows how the pixels change "
+        "along an eigenvector, over one standard deviation. Choose a class, and step through the training with the "
+        "slider, its arrow keys, or the film below.",
+        figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
+    )
 
 
 def _curves(page: Page, results: Results) -> None:
@@ -90,14 +102,14 @@ def _curves(page: Page, results: Results) -> None:
             f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
             "Thin vertical lines mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one "
             "octave before step 1. The paper’s convention, that of its code, is to divide by one variance over all "
-            f"logits. {_LEGEND}"
+            f"logits. {LEGEND}"
         )
         page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
             "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a "
             "perfect copy of the network and 1 for a constant.",
             figure(plot("plot-fvu", distance_chart(results.dynamics, "fvu")), caption, "Figure 2"),
             element("h3", "Every polynomial at the last checkpoint"),
-            fit_table(results.dynamics),
+            _fit_table(results.dynamics),
         )
         caption = f"{_BANDS} Bars are two standard errors; thin vertical lines as in Figure 2."
         page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
@@ -115,8 +127,20 @@ def _curves(page: Page, results: Results) -> None:
         page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
             "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-            figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {_LEGEND}"),
+            figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {LEGEND}"),
         )
+
+
+def _fit_table(points: Sequence[Point]) -> Markup:
+    """All polynomials at the last checkpoint, means over the seeds."""
+    end, rows = max(p.step for p in points), []
+    for degree, inputs in product(DEGREES, INPUTS):
+        fits = [p for p in points if (p.step, p.degree, p.inputs) == (end, degree, inputs)]
+        if fits:
+            means = (math.fsum(getattr(p, field) for p in fits) / len(fits) for field in _COLUMNS)
+            rows.append((fit_name(degree, inputs), *means))
+    caption = "Means over the seeds. Accuracy and agreement with the network are on test images."
+    return table(("Polynomial", *_COLUMNS.values()), rows, caption)
 
 
 def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from mlpoly.pages.toolkit.embedded import island, pack_images, picture
 from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import number
+from mlpoly.pages.toolkit.numbers import number, rounded
 from mlpoly.pages.toolkit.widgets import choices, picture_row
 from mlpoly.studies.paper.results import FeatureStep
 
@@ -98,8 +98,7 @@ def _viewer_data(frames: Sequence[FeatureStep], classes: Sequence[str], image_sh
         spectrum = np.asarray(frame.spectrum, float)
         bars = spectrum if spectrum.size <= 2 * _ENDS else np.concatenate([spectrum[:_ENDS], spectrum[-_ENDS:]])
         lists = {"positive": frame.positive[:columns], "negative": frame.negative[:columns], "spectrum": bars}
-        rounded = {name: [float(f"{v:.4g}") for v in numbers] for name, numbers in lists.items()}
-        values[i][j] = {**rounded, "count": int(spectrum.size)}
+        values[i][j] = {name: rounded(numbers) for name, numbers in lists.items()} | {"count": int(spectrum.size)}
     return {
         "shape": list(image_shape),
         "steps": steps,

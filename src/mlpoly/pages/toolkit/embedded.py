@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from mlpoly.codec import to_plain
 from mlpoly.pages.toolkit.html import element
+from mlpoly.pages.toolkit.numbers import rounded
 
 
 def ramp(stops: str) -> np.ndarray:
@@ -27,10 +28,7 @@ GREY = ramp("000000 ffffff")
 
 
 def to_json(value: Any) -> Markup:
-    """Return JSON without NaN, which browsers reject, and without "<", which could end the script it stands in.
-
-    NumPy numbers and arrays become plain ones; numbers that are not finite become null.
-    """
+    """Return JSON with null for NaN, which browsers reject, and without "<", which could end the script around it."""
     return htmlsafe_json_dumps(to_plain(value), allow_nan=False, separators=(",", ":"))
 
 
@@ -44,7 +42,7 @@ def pack_images(images: np.ndarray) -> dict[str, Any]:
     images = np.nan_to_num(np.asarray(images, float), nan=0.0, posinf=0.0, neginf=0.0)
     largest = np.abs(images).max(axis=1, initial=0.0)
     # Rounded before it is used, so that the page multiplies by exactly what was divided by here.
-    scale = np.array([float(f"{(size or 1.0) / 127:.5g}") for size in largest])
+    scale = np.array(rounded((largest + (largest == 0)) / 127, 5))
     pixels = np.round(images / scale[:, None]).clip(-127, 127).astype(np.int8)
     return {"scale": scale.tolist(), "pixels": base64.b64encode(pixels.tobytes()).decode("ascii")}
 
@@ -52,17 +50,10 @@ def pack_images(images: np.ndarray) -> dict[str, Any]:
 def picture(
     image: np.ndarray, alt: str, palette: np.ndarray = DIVERGING, limits: tuple[float, float] | None = None
 ) -> Markup:
-    """Return an image (rows, columns) as an <img> that carries its own bytes.
+    """Return an image (rows, columns) as an <img> that carries its own bytes, in a palette (levels, 3) of uint8.
 
-    Parameters
-    ----------
-    image : array (rows, columns)
-    alt : str
-        Description for readers who do not see it.
-    palette : array (levels, 3) of uint8
-    limits : (float, float), optional
-        Values at the two ends of the palette; values beyond are drawn as the end. By default plus and minus the
-        largest magnitude.
+    `limits` are the values at the ends of the palette, by default plus and minus the largest magnitude; values beyond
+    are drawn as the end.
     """
     from PIL import Image  # comes with matplotlib
 

@@ -10,13 +10,8 @@ _VOID = {"br", "hr", "img", "input", "meta"}
 def element(tag: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element with its children, which are escaped unless they are Markup.
 
-    Parameters
-    ----------
-    tag : str
-    *children : str, Markup or anything with a text
-    **attributes : str, number, bool or None
-        ``class_="wide"`` and ``aria_label="..."`` become class and aria-label. True writes the name alone; False and
-        None leave the attribute out.
+    The attributes ``class_="wide"`` and ``aria_label="..."`` become class and aria-label. True writes the name alone;
+    False and None leave the attribute out.
     """
     opening = Markup(tag)
     for key, value in attributes.items():
@@ -28,13 +23,7 @@ def element(tag: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def link(address: str, *children: object, **attributes: object) -> Markup:
-    """Return a link to an anchor of the page or to a file beside it; a page of ours points nowhere else.
-
-    Raises
-    ------
-    ValueError
-        For an address with a scheme, such as https: or javascript:.
-    """
+    """Return a link to an anchor of the page or to a file beside it; an address with a scheme is refused."""
     if ":" in address.split("/")[0] or address.startswith("//"):
         raise ValueError(f"the address {address!r} leaves the page; give an anchor (#name) or a relative path.")
     return element("a", *children, href=address, **attributes)

@@ -45,6 +45,11 @@ def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:
     return low if low == high else f"{low.removesuffix(_PERCENT)} to {high}"
 
 
+def rounded(values: Iterable[float], digits: int = 4) -> list[float]:
+    """Return values to the few digits that a page shows, for the data of its scripts."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
 def duration(seconds: float) -> str:
     """Return a time as people say it."""
     if not math.isfinite(seconds):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -12,7 +15,9 @@ from markupsafe import Markup
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
-from mlpoly.pages.toolkit.html import element
+from mlpoly.pages.toolkit.html import element, link
+from mlpoly.pages.toolkit.numbers import duration
+from mlpoly.pages.toolkit.widgets import command, options, table
 
 
 def asset(package: str, name: str) -> str:
@@ -22,19 +27,11 @@ def asset(package: str, name: str) -> str:
 
 @dataclass
 class Section:
-    """A part of the page with a heading, which the table of contents leads to.
+    """A part of the page with a heading, which the table of contents leads to."""
 
-    Attributes
-    ----------
-    anchor : str
-        Name that ``#anchor`` in an address jumps to.
-    title, short : str
-        The heading, and its form in the table of contents.
-    """
-
-    anchor: str
+    anchor: str  # which ``#anchor`` in an address jumps to
     title: str
-    short: str
+    short: str  # the title in the table of contents
     content: list[Markup] = field(default_factory=list)
 
     def add(self, *parts: str | Markup) -> Section:
@@ -47,16 +44,6 @@ class Section:
 class Page:
     """A page that opens from a file, without a network.
 
-    Attributes
-    ----------
-    title : str
-    kind : str
-        What the page is, such as "A report"; the line above the title says which version of the library made it.
-    version : str
-        That version.
-    style, script : str
-        CSS and JavaScript of this page alone, after those of every page.
-
     Examples
     --------
     >>> page = Page("Polynomials of one block")
@@ -66,9 +53,9 @@ class Page:
     """
 
     title: str
-    kind: str = "A report"
+    kind: str = "A report"  # stands above the title, with the version of the library that made it
     version: str = __version__
-    style: str = ""
+    style: str = ""  # CSS and JavaScript of this page alone, after those of every page
     script: str = ""
     lead: list[Markup] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
@@ -89,6 +76,30 @@ class Page:
             raise ValueError(f"the page has a section {anchor!r} already; anchors must differ.")
         self.sections.append(Section(anchor, title, short or title))
         return self.sections[-1]
+
+    def rerun_section(self, about: Mapping[str, Any], folder: Path, patterns: Sequence[str] = ()) -> None:
+        """Add how to make the page again, with links to the files beside it in `folder` that match the patterns.
+
+        `about` has "command" (str), "config" and "machine" (mappings), "seconds" (stage to float), each where known.
+        """
+        section = self.section("rerun", "How to rerun it", "Rerun it")
+        if about.get("command"):
+            section.add(command(str(about["command"])))
+        paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+        if paths:
+            names = [path.relative_to(folder).as_posix() for path in paths]
+            links = (element("li", link(quote(name), name)) for name in names)
+            section.add(element("h3", "Files beside this page"), element("ul", *links, class_="files"))
+        tables = []
+        for title, key in (("Option", "config"), ("Machine and versions", "machine")):
+            if about.get(key):
+                tables.append(table((title, ""), options(about[key])))
+        seconds = {stage: float(s) for stage, s in (about.get("seconds") or {}).items()}
+        if seconds:
+            rows = [(stage, duration(s)) for stage, s in seconds.items()]
+            tables.append(table(("Stage", "Time"), [*rows, ("all", duration(sum(seconds.values())))]))
+        if tables:
+            section.add(element("div", *tables, class_="side-by-side"))
 
     def html(self) -> str:
         """Return the whole page."""

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from mlpoly.charts.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
 from mlpoly.pages.toolkit.embedded import island
 from mlpoly.pages.toolkit.html import element
+from mlpoly.pages.toolkit.numbers import rounded
 from mlpoly.pages.toolkit.widgets import choices
 
 _HEIGHT = 430  # pixels
@@ -19,15 +20,7 @@ _TICK = 18  # letters of a name at the edge of a heat map
 
 
 def plot(name: str, chart: Chart) -> Markup:
-    """Buttons that choose a panel, a space to draw it in, and the data.
-
-    Parameters
-    ----------
-    name : str
-        Different for every plot of a page.
-    chart : Chart
-        Its first panel is shown first.
-    """
+    """Buttons that choose a panel, a space to draw it in, and the data; each plot of a page needs a name of its own."""
     chart = _with_scales(chart)
     groups = [
         choices(f"{name}-{i}", legend, options)
@@ -38,49 +31,28 @@ def plot(name: str, chart: Chart) -> Markup:
 
 
 def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Markup:
-    """Heat maps in one place, chosen by buttons; the pointer reads the names and the number of a cell.
-
-    Parameters
-    ----------
-    name : str
-        Different for every plot of a page.
-    legend : str
-        What the buttons choose.
-    maps : sequence of (str, HeatMap)
-        With the text of each button.
-    """
+    """Heat maps in one place, chosen by buttons; the pointer reads the names and the number of a cell."""
     traces, views = [], []
+    look: dict[str, Any] = {
+        "type": "heatmap", "showlegend": False, "xgap": 1, "ygap": 1,
+        "colorbar": {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 12}, "tickformat": "~g"},
+        "colorscale": [[0, "var(--negative)"], [0.5, "var(--card)"], [1, "var(--positive)"]],
+    }  # fmt: skip
+    plain_edge = {"showgrid": False, "ticks": "", "showline": False, "type": "linear", "title": {"text": ""}}
     for i, (_, shown) in enumerate(maps):
-        bar = {"thickness": 12, "outlinewidth": 0, "tickfont": {"size": 12}, "tickformat": "~g"}
-        traces.append(
-            {"type": "heatmap", "showlegend": False, "x": list(range(len(shown.columns))), "colorbar": bar}
-            | {"y": list(range(len(shown.rows))), "z": [[float(f"{v:.4g}") for v in row] for row in shown.values]}
-            | {"zmin": -shown.scale, "zmax": shown.scale, "xgap": 1, "ygap": 1}
-            | {"colorscale": [[0, "var(--negative)"], [0.5, "var(--card)"], [1, "var(--positive)"]]}
-            # plots.js makes the names of every cell of these
-            | {"names": {"rows": list(map(plain_text, shown.rows)), "columns": list(map(plain_text, shown.columns))}}
-            | {
-                "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}<br><b>"
-                + plain_text(shown.name)
-                + " %{z:.3g}</b><extra></extra>"
-            }
-        )
+        trace: dict[str, Any] = {"x": list(range(len(shown.columns))), "y": list(range(len(shown.rows)))}
+        trace |= {"z": [rounded(row) for row in shown.values], "zmin": -shown.scale, "zmax": shown.scale}
+        # plots.js makes the names of every cell of these
+        trace["names"] = {"rows": list(map(plain_text, shown.rows)), "columns": list(map(plain_text, shown.columns))}
+        cell = f"<b>{plain_text(shown.name)} %{{z:.3g}}</b><extra></extra>"
+        traces.append(look | trace | {"hovertemplate": "%{customdata[0]}<br>%{customdata[1]}<br>" + cell})
         edges = [
-            {
-                "tickvals": list(range(len(names))),
-                "ticktext": [plain_text(shortened(text, _TICK)) for text in names],
-                "showgrid": False,
-                "ticks": "",
-                "showline": False,
-                "type": "linear",
-                "title": {"text": ""},
-                "tickangle": angle,
-            }
+            {"tickvals": list(range(len(names))), "tickangle": angle}
+            | {"ticktext": [plain_text(shortened(text, _TICK)) for text in names]}
             for names, angle in ((shown.columns, 45), (shown.rows, 0))
         ]
-        views.append(
-            {"choice": [i], "traces": [i], "layout": {"xaxis": edges[0], "yaxis": edges[1] | {"autorange": "reversed"}}}
-        )
+        layout = {"xaxis": plain_edge | edges[0], "yaxis": plain_edge | edges[1] | {"autorange": "reversed"}}
+        views.append({"choice": [i], "traces": [i], "layout": layout})
     groups = [choices(f"{name}-0", legend, [text for text, _ in maps])] if len(maps) > 1 else []
     count = max(len(shown.rows) for _, shown in maps)
     height = 170 + max(240, min(26 * count, 640))
@@ -97,9 +69,8 @@ def plain_text(text: str) -> str:
 def _block(name: str, groups: Sequence[Markup], style: str, label: str, data: dict[str, Any]) -> Markup:
     controls = element("div", *groups, class_="controls") if groups else Markup()
     space = element("div", class_="space", style=style, role="img", aria_label=label)
-    return element(
-        "div", controls, space, island(f"{name}-data", data), class_="plot", id=name, data_plot=f"{name}-data"
-    )
+    content = controls, space, island(f"{name}-data", data)
+    return element("div", *content, class_="plot", id=name, data_plot=f"{name}-data")
 
 
 def plot_data(chart: Chart) -> dict[str, Any]:
@@ -109,16 +80,16 @@ def plot_data(chart: Chart) -> dict[str, Any]:
     """
     options = _options(chart)
     traces: list[dict[str, Any]] = []
-    places: dict[int, list[int]] = {}  # numbers of the traces of a mark
+    numbers: dict[int, range] = {}  # of the traces of a mark, by the mark's id, which the chart keeps alive
     views = []
     for panel in chart.panels:
         for mark in panel.marks:
-            if id(mark) not in places:
-                made = _traces(mark, panel)
-                places[id(mark)] = list(range(len(traces), len(traces) + len(made)))
-                traces += made
+            if id(mark) not in numbers:
+                start = len(traces)
+                traces += _traces(mark, panel)
+                numbers[id(mark)] = range(start, len(traces))
         choice = [group.index(option) for group, option in zip(options, panel.choice, strict=True)]
-        shown = [place for mark in panel.marks for place in places[id(mark)]]
+        shown = [number for mark in panel.marks for number in numbers[id(mark)]]
         views.append({"choice": choice, "traces": shown, "layout": _layout(panel)})
     return {"traces": traces, "views": views}
 
@@ -167,12 +138,8 @@ def _traces(mark: Mark, panel: Panel) -> list[dict[str, Any]]:
     elif isinstance(mark, Area):
         trace |= {"mode": "lines", "line": {"color": colour, "width": 0.5}, "stackgroup": "areas", "fillcolor": colour}
     else:
-        trace |= {
-            "type": "bar",
-            "marker": {"color": colour},
-            "text": [plain_text(t) for t in mark.texts],
-            "textposition": "outside",
-        }
+        trace |= {"type": "bar", "marker": {"color": colour}}
+        trace |= {"text": [plain_text(t) for t in mark.texts], "textposition": "outside"}
     trace["hovertemplate"] = f"{hover}<extra></extra>"
     if not (isinstance(mark, Curve) and len(mark.low) > 1):
         return [trace]
@@ -187,17 +154,11 @@ def _layout(panel: Panel) -> dict[str, Any]:
     shapes = [{**line, "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x} for x, _ in panel.x.guides]
     line["line"] = {"color": "var(--faint)", "dash": "dot", "width": 1.2}
     shapes += [{**line, "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y, _ in panel.y.guides]
-    place: dict[str, Any] = {
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "xshift": 8,
-        "yanchor": "bottom",
-        "showarrow": False,
-    }
-    place["font"] = {"size": 12, "color": "var(--muted)"}
+    place: dict[str, Any] = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 8, "yanchor": "bottom"}
+    place |= {"showarrow": False, "font": {"size": 12, "color": "var(--muted)"}}
     words = [{**place, "y": y, "text": plain_text(text)} for y, text in panel.y.guides]
     layout: dict[str, Any] = {"shapes": shapes, "annotations": words, "barmode": "stack", "bargap": 0.25}
+    layout["uniformtext"] = {"mode": "hide", "minsize": 8}  # texts of bars that are too narrow for them
     return layout | {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y)}
 
 
@@ -206,10 +167,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     if axis.percent:
         made["tickformat"] = ".3~%"
     if axis.ticks:
-        made |= {
-            "tickvals": [value for value, _ in axis.ticks],
-            "ticktext": [plain_text(text) for _, text in axis.ticks],
-        }
+        made["tickvals"], made["ticktext"] = [t for t, _ in axis.ticks], [plain_text(text) for _, text in axis.ticks]
     if axis.limits == (0.0, None):
         made["rangemode"] = "tozero"
     elif axis.limits:

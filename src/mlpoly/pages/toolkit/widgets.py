@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeGuard
 
@@ -11,6 +11,8 @@ from markupsafe import Markup
 
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import number
+
+LEGEND = "A click on a name in the legend hides it."
 
 
 def table(
@@ -22,16 +24,7 @@ def table(
 ) -> Markup:
     """Return a table that scrolls inside its own frame where the window is narrow; numbers stand to the right.
 
-    Parameters
-    ----------
-    columns : sequence of str
-    rows : sequence of sequences
-        Numbers are rounded to `digits`, other things written as their escaped text; the first of a row is its heading.
-    caption : str
-    stacked : bool
-        Whether rows are sentences: in a narrow window each becomes a card.
-    digits : int
-        Significant digits of numbers.
+    The first cell of a row is its heading. With `stacked`, rows are sentences: in a narrow window each becomes a card.
     """
     numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
     names = zip(columns, numeric, strict=True)
@@ -43,7 +36,7 @@ def table(
             shown, kind = (number(value, digits), "number") if _is_number(value) else (value, None)
             cells.append(element("td", shown, class_=kind, data_label=column))
         body.append(element("tr", *cells))
-    title = element("caption", caption) if caption else Markup()
+    title = element("caption", element("span", caption)) if caption else Markup()
     inner = element("table", title, element("thead", head), element("tbody", *body))
     frame = "table stacked" if stacked else "table"
     # Reachable with the keyboard, as whoever has no pointer must be able to scroll it.
@@ -104,6 +97,12 @@ def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -
     return element("fieldset", element("legend", legend), *buttons, class_="choices")
 
 
+def menu(name: str, label: str, options: Iterable[str]) -> Markup:
+    """Return a menu of options whose values are their places."""
+    items = [element("option", option, value=i) for i, option in enumerate(options)]
+    return element("label", label, element("select", *items, id=name), class_="pick", for_=name)
+
+
 def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Markup:
     """Return several contents in one place, chosen by buttons; the first is shown."""
     shown = [element("div", content, class_="panel", hidden=i > 0) for i, (_, content) in enumerate(items)]
@@ -114,14 +113,8 @@ def panels(name: str, legend: str, items: Sequence[tuple[object, Markup]]) -> Ma
 def formula(name: str | Markup, terms: Sequence[tuple[float, Sequence[Markup]]], words: bool = False) -> Markup:
     """Return a polynomial written out, "p = 2.1 + 0.5 x − 0.3 x y", in MathML; lines break between terms.
 
-    Parameters
-    ----------
-    name : str or Markup
-        Left-hand side; MathML or a name.
-    terms : sequence of (float, sequence of Markup)
-        Coefficient and factors of each; a factor is MathML, see `variable`. A factor that is repeated is a power.
-    words : bool
-        Whether factors have names of several letters: then dots stand between them.
+    Each term has a coefficient and factors (see `variable`), of which a repeated one is a power. With `words`, where
+    factors have names of several letters, dots stand between them.
     """
     between = element("mo", "·") if words else Markup("<mspace width='0.15em'></mspace>")
     pieces = [element("math", name if isinstance(name, Markup) else element("mi", name), element("mo", "="))]

@@ -7,30 +7,89 @@ one resumes where it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from os import PathLike
+from pathlib import Path
 
 from mlpoly.arrays import as_integer
+from mlpoly.datasets import Images, load_images
 from mlpoly.extras import explain_missing
+from mlpoly.machine import check_device
 from mlpoly.progress_bars import announce, progress_bar
 from mlpoly.studies.paper.claims import judge_claims
 from mlpoly.studies.paper.options import DynamicsConfig, Stage, TrainConfig
+from mlpoly.studies.study import Study
 
 with explain_missing("mlpoly.studies.paper.reproduce"):
+    from mlpoly.pages.network.fits import Fits, fit_degrees
     from mlpoly.pages.network.page import write_page
+    from mlpoly.pages.network.subject import Subject, check_subject
     from mlpoly.pages.paper.page import write_report
+    from mlpoly.studies.paper.approximants import Setting
     from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
+    from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
     from mlpoly.studies.paper.figures import write_figures, write_tables
     from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
-    from mlpoly.studies.paper.study import PaperStudy
     from mlpoly.studies.paper.training import train as train_network
     from mlpoly.studies.paper.training import training_points
 
 _PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
 _STEERED = 5  # every fifth test image: steering evaluates the network a hundred times
+# Options that may differ in a folder: training continues, seeds have folders, fits note what they were made from.
+_MAY_CHANGE = ("steps", "seed", "seeds", "device", *(f.name for f in fields(DynamicsConfig)))
+
+
+@dataclass(frozen=True)
+class PaperStudy:
+    """The folder of a study, with its data."""
+
+    store: Study[Results]
+    images: Images
+    fits: DynamicsConfig
+    device: str
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> PaperStudy:
+        """The study in a folder, with its data."""
+        store = Study.open(folder, Results)
+        config, data = store.about["config"], store.about["data"]
+        images = load_images(data["name"], data["folder"])
+        if images.fingerprint != store.about["sources"]["data set"]:
+            raise ValueError(f"the data {data['name']!r} have changed since the study in {folder} was made.")
+        fits = DynamicsConfig(**{f.name: config[f.name] for f in fields(DynamicsConfig)})
+        return cls(store, images, fits, check_device(config["device"]))
+
+    @cached_property
+    def setting(self) -> Setting:
+        """Inputs and test images on the device."""
+        return Setting(self.images, self.fits, self.device)
+
+    @cached_property
+    def network(self) -> tuple[Subject, Fits]:
+        """The first network at its last checkpoint, with its polynomials under one Gaussian, in closed form."""
+        run, images = self.runs[0], self.images
+        subject = check_subject(
+            self.setting.net(run, run.steps[-1]),
+            images.test,
+            images.test_labels,
+            image_shape=images.shape,
+            inputs=self.setting.gaussian,
+            outputs=images.classes,
+        )
+        return subject, fit_degrees(subject, None, lambda note: None)
+
+    def seed_folder(self, seed: int, kind: str) -> Path:
+        """Folder of the "checkpoints" or the "fits" of a seed."""
+        return self.store.folder / f"seed-{seed}" / kind
+
+    @property
+    def runs(self) -> list[TrainingRun]:
+        """The trained networks, by seed."""
+        return sorted(map(TrainingRun.open, self.store.folder.glob("seed-*/checkpoints")), key=lambda run: run.seed)
 
 
 def reproduce(
@@ -72,11 +131,23 @@ def reproduce(
     figures : bool
         Whether to draw the figures for print as well (PNG and PDF); the report has its own.
     """
-    config = train or TrainConfig()
-    study = PaperStudy.create(out, data, config, fits, seeds, data_dir, device)
+    train, fits = train or TrainConfig(), fits or DynamicsConfig()
+    device, seeds, images = check_device(device), as_integer("seeds", seeds, 1), load_images(data, data_dir)
+    about = {
+        "name": data,
+        "folder": data_dir,
+        "train": len(images.train),
+        "test": len(images.test),
+        "image_shape": list(images.shape),
+        "classes": list(images.classes),
+    }
+    config = asdict(train) | asdict(fits) | {"seeds": seeds, "device": device}
+    sources = {"data set": images.fingerprint}
+    store = Study.create(out, Results, config, sources, device, may_change=_MAY_CHANGE, data=about)
+    study = PaperStudy(store, images, fits, device)
     label = _shown(study, label)  # before hours of work depend on it
     stages: dict[Stage, Callable[[], None]] = {
-        "training": lambda: study_training(study, config, seeds),
+        "training": lambda: study_training(study, train, seeds),
         "dynamics": lambda: study_dynamics(study),
         "features": lambda: study_features(study),
         "attack": lambda: study_attack(study, label),
@@ -117,7 +188,7 @@ def study_training(study: PaperStudy, config: TrainConfig, seeds: int = 1) -> No
         runs = study.runs
         study.store.about["config"] |= {"seed": runs[0].seed, "seeds": len(runs), "steps": runs[0].steps[-1]}
         found["training"] = tuple(p for run in runs for p in training_points(run, study.images, study.device))
-    page = write_page(*study.network, study.folder / "network.html", "The network as a polynomial")
+    page = write_page(*study.network, study.store.folder / "network.html", "The network as a polynomial")
     announce(f"{page.resolve()} is a first look at the network")
 
 
@@ -140,7 +211,7 @@ def study_features(study: PaperStudy) -> None:
             update(done, f"step {step}")
             steps += feature_step(step, *load_fits(folder, step, study.device), inputs=study.setting.metric)
         found["features"] = Features(run.seed, align(steps))
-    page = write_report(study.store.results, study.folder / "report.html", study.network)
+    page = write_report(study.store.results, study.store.folder / "report.html", study.network)
     announce(f"{page.resolve()} can be opened now; attacks, claims and tables are still to come")
 
 
@@ -173,7 +244,7 @@ def study_report(study: PaperStudy, label: int, *, figures: bool = True) -> None
             classes = len(study.images.classes)
             found["claims"] = judge_claims(results.dynamics, ablations, results.features, classes)
         results = replace(results, claims=found.get("claims", ()))
-        write_tables(results, study.folder / "tables")
+        write_tables(results, study.store.folder / "tables")
         if figures:
-            write_figures(results, study.folder / "figures", label)
-    write_report(study.store.results, study.folder / "report.html", study.network)
+            write_figures(results, study.store.folder / "figures", label)
+    write_report(study.store.results, study.store.folder / "report.html", study.network)

@@ -19,13 +19,7 @@ from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.progress_bars import progress_bar
 from mlpoly.scores import accuracy_of_outputs
-from mlpoly.studies.paper.checkpoints import (
-    TrainingRun,
-    build,
-    checkpoint_steps,
-    parameter_shapes,
-    save_checkpoint,
-)
+from mlpoly.studies.paper.checkpoints import TrainingRun, build, checkpoint_steps, parameter_shapes, save_checkpoint
 from mlpoly.studies.paper.options import TrainConfig
 from mlpoly.studies.paper.results import TrainingPoint
 
@@ -34,13 +28,7 @@ _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress b
 _MOST = 10_000  # training images that a checkpoint is judged on
 
 
-def train(
-    images: Images,
-    folder: str | Path,
-    config: TrainConfig | None = None,
-    *,
-    device: str = "cpu",
-) -> TrainingRun:
+def train(images: Images, folder: str | Path, config: TrainConfig | None = None, *, device: str = "cpu") -> TrainingRun:
     """Train a network, or resume a training that was stopped.
 
     A run that was killed and started again ends with the same weights, to the last bit on the same machine: batches
@@ -88,13 +76,6 @@ def _check_run(run: TrainingRun) -> None:
         raise FileFormatError(f"{run.folder} holds another run ({', '.join(changed)}); choose another folder.")
 
 
-def _optimizer(weights: list[Tensor], config: TrainConfig) -> Any:
-    schedulefree = library("schedulefree", "schedulefree", "training")
-    return schedulefree.AdamWScheduleFree(
-        weights, lr=config.learning_rate, warmup_steps=config.warmup, weight_decay=config.weight_decay
-    )
-
-
 class _Trainer:
     """Weights, optimiser and data of a run, at some step."""
 
@@ -110,7 +91,9 @@ class _Trainer:
             drawn = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
             self.weights[name] = drawn.to(device).requires_grad_()
         self.net = build(self.weights, config.gated, config.activation)
-        self.optimizer = _optimizer(list(self.weights.values()), config)
+        options = {"lr": config.learning_rate, "warmup_steps": config.warmup, "weight_decay": config.weight_decay}
+        schedulefree = library("schedulefree", "schedulefree", "training")
+        self.optimizer: Any = schedulefree.AdamWScheduleFree([*self.weights.values()], **options)
         self.optimizer.train()
         self.loss: Tensor | None = None
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
@@ -172,11 +155,10 @@ class _Trainer:
         if not path.is_file():
             return
         header, arrays = read_tensors(path)
-        same = header is not None and (header["config"] | {"steps": 0}, header["data"]) == (
-            asdict(self.config) | {"steps": 0},
-            data,
-        )
-        if header is None or not same or header["step"] > first:
+        same = {"config": asdict(self.config) | {"steps": 0}, "data": data}
+        if not header or {"config": header["config"] | {"steps": 0}, "data": header["data"]} != same:
+            return
+        if header["step"] > first:
             return
         device = self.x.device
         with torch.no_grad():

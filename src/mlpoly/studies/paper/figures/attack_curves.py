@@ -87,13 +87,8 @@ def attack_gallery(
     ladder = [cell(p.ladder[k], f"k = {k}", p.ladder_choices[k], p.ladder_label) for k in shown]
     before = [Picture(np.reshape(x, image_shape), name) for x, name in zip(p.digits, names, strict=True)]
     after = [cell(*of) for of in zip(p.ablated, names, p.choices, p.labels, strict=True)]
-    return Gallery(
-        [
-            (f"a {classes[p.ladder_label]} without\nk directions", ladder),
-            ("one of\neach class", before),
-            ("without all\ndirections", after),
-        ],
-        palette="ink",
-        limit=float(max(np.max(p.digits), np.max(p.ladder[0]))) or 1.0,
-        note="pixel, one scale for all images, red below zero; → the network’s choice, ✓ where it is right",
-    )
+    first = f"a {classes[p.ladder_label]} without\nk directions"
+    rows = [(first, ladder), ("one of\neach class", before), ("without all\ndirections", after)]
+    limit = float(max(np.max(p.digits), np.max(p.ladder[0]))) or 1.0
+    note = "pixel, one scale for all images, red below zero; → the network’s choice, ✓ where it is right"
+    return Gallery(rows, palette="ink", limit=limit, note=note)

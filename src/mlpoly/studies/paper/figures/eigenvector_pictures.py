@@ -14,8 +14,7 @@ from mlpoly.studies.paper.figures.over_seeds import step_axis
 from mlpoly.studies.paper.results import FeatureStep
 
 _NOTE = (
-    "each image is scaled by its own largest pixel (red positive, blue negative); "
-    "the sign of an eigenvector has no meaning"
+    "each image is scaled by its own largest pixel (red positive, blue negative); signs of eigenvectors mean nothing"
 )
 _SIGNS = ("positive", "negative")
 _ROWS = (("positive", 0, "largest"), ("positive", 1, "2nd largest"), ("negative", 0, "lowest"))  # sign, rank, words
@@ -66,9 +65,8 @@ def eigenvector_gallery(
     """Describe the strongest eigenvectors of one class at the last checkpoint, at most `columns` of each sign."""
     (last,) = align(_of_class(steps, label)[-1:])
     count = min(columns, max(len(last.positive), len(last.negative), 1))
-    return Gallery(
-        [("", [_eigenvector(last, sign, i, image_shape) for sign in _SIGNS for i in range(count)])], note=_NOTE
-    )
+    row = [_eigenvector(last, sign, i, image_shape) for sign in _SIGNS for i in range(count)]
+    return Gallery([("", row)], note=_NOTE)
 
 
 def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4) -> Chart:

@@ -85,12 +85,8 @@ def accuracy_chart(training: Sequence[TrainingPoint], points: Sequence[Point]) -
     panels.append(Panel(network["loss"], x, loss, choice=("loss of the network",)))
     named = {"network": network["accuracy"][0].label} | {n: fit_name(d, "mixture") for d, n in DEGREES.items()}
     ends = [f"{n} {percent(m.y[-1])}" for n, label in named.items() for m in right if m.label == label]
-    return Chart(
-        "Accuracy of the network and its polynomials, over training",
-        panels,
-        ("Measured",),
-        f"correct at the end: {listing(ends)}",
-    )
+    label = "Accuracy of the network and its polynomials, over training"
+    return Chart(label, panels, ("Measured",), f"correct at the end: {listing(ends)}")
 
 
 def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:

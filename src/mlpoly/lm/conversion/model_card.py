@@ -1,19 +1,14 @@
-"""Conversions on the Hugging Face hub: upload with a model card, and download of their files alone."""
+"""The README.md of a conversion on the Hugging Face hub."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mlpoly.extras import library
-from mlpoly.files import write_text
 from mlpoly.tables import cell_text
 
 if TYPE_CHECKING:
     from mlpoly.lm.conversion.conversion import Conversion
-
-_FILES = ["*/cfg.json", "*/polynomial.safetensors"]  # of a conversion; nothing else is downloaded or replaced
 
 _COLUMNS = {  # of `BlockErrors`, with their headings in the card
     "block": "block",
@@ -55,38 +50,12 @@ under, and on held-out text as it is used. The median error of a token is \\|f -
 """
 
 
-def upload(
-    conversion: Conversion, repo_id: str, private: bool | None, message: str, token: str | None, licence: str | None
-) -> str:
-    """Write a conversion and its card to a repository, which is made if it is missing; return the repository's URL."""
-    api = library("huggingface_hub", "huggingface_hub", "push_to_hub").HfApi(token=token)
-    with TemporaryDirectory(prefix="mlpoly-") as scratch:
-        folder = conversion.save(scratch)
-        write_text(folder / "README.md", model_card(conversion, repo_id, licence))
-        url = api.create_repo(repo_id, private=private, exist_ok=True)
-        # Blocks of an earlier conversion that this one lacks would make the repository one of two conversions.
-        api.upload_folder(repo_id=repo_id, folder_path=str(folder), commit_message=message, delete_patterns=_FILES)
-    return str(url)
-
-
-def download(repo_id: str, revision: str | None, token: str | None) -> Path:
-    """Download the files of a conversion into the cache of the hub, unless they are there, and return their folder."""
-    hub = library("huggingface_hub", "huggingface_hub", "load_from_hub")
-    folder = Path(hub.snapshot_download(repo_id, revision=revision, token=token, allow_patterns=_FILES))
-    if not any(folder.glob(_FILES[0])):
-        at = "" if revision is None else f" at revision {revision}"
-        raise FileNotFoundError(
-            f"the repository {repo_id} holds no conversion{at}; write one with conversion.push_to_hub."
-        )
-    return folder
-
-
 def model_card(conversion: Conversion, repo_id: str, licence: str | None = None) -> str:
     """Return the README.md of a repository: what the polynomials replace, how good they are, and how to use them."""
     about = conversion.provenance
     model, count = str(about.get("model") or "the model"), len(conversion.polynomials)
     on_hub = model.count("/") == 1  # the name of a folder has one part
-    header = library("huggingface_hub", "huggingface_hub", "push_to_hub").ModelCardData(
+    header = library("huggingface_hub", "huggingface_hub", "model_card").ModelCardData(
         library_name="mlpoly",
         tags=["mlpoly", "polynomial", "interpretability"],
         license=licence,

@@ -1,13 +1,42 @@
-"""Checks of the arrays that constructors of polynomials are given."""
+"""What the constructors of polynomials share: their source, and checks of the arrays that they are given."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_shape, namespace, promote
 from mlpoly.records import arrays_of, map_arrays
 
 _WORDS = {"d": "inputs", "o": "outputs", "h": "units", "k": "coefficients", "r": "linear forms", "t": "terms"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Provenance of a fitted polynomial, kept in its file.
+
+    Attributes
+    ----------
+    activation : str
+        Activation of the network; empty if unknown.
+    method : str
+        Which optimum it is, for example "least squares under a Gaussian"; empty for a polynomial made by arithmetic.
+    inputs : str
+        Fingerprint of the distribution it was fitted under; empty if unknown.
+    """
+
+    activation: str = ""
+    method: str = ""
+    inputs: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.activation, self.method, self.inputs)):
+            raise TypeError(
+                f"a source is made of three texts, got {self.activation!r}, {self.method!r}, {self.inputs!r}."
+            )
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.activation, self.method) if part) or "of unknown source"
 
 
 def store_floats(record: Any, *names: str) -> None:
@@ -25,15 +54,8 @@ def store_floats(record: Any, *names: str) -> None:
 def check_shapes(record: Any, sizes: dict[str, int], /, of: str = "", **shapes: str) -> None:
     """Raise unless arrays of a record have the given shapes; those that may be absent may be None.
 
-    Parameters
-    ----------
-    record : record
-    sizes : dict from letter to size
-        Known sizes; those of other letters are read off the arrays in turn, and added.
-    of : str
-        Name of the record within another, for errors.
-    **shapes : str
-        A letter for each axis, such as ``linear="o d"``.
+    Shapes are a letter for each axis, such as ``linear="o d"``. `sizes` has those of some letters; the others are read
+    off the arrays in turn, and added. `of` is the name of the record within another, for errors.
     """
     for name, letters in shapes.items():
         a, axes, title = getattr(record, name), letters.split(), f"{of}.{name}" if of else name

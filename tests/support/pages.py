@@ -1,0 +1,24 @@
+"""What tests of pages look for: sections, data for scripts, and names that would do harm if they were not escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
+
+
+def island(page: str, name: str) -> Any:
+    """Data for a script of the page."""
+    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)[1])
+
+
+def sections(page: str) -> list[str]:
+    return re.findall(r'<section id="([\w-]+)"', page)
+
+
+def assert_harmless(page: str) -> None:
+    """Names stay text, and the page asks for nothing."""
+    assert "<script>window.hacked" not in page and "<img src=x" not in page
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.split("<script>")[0])
