@@ -315,6 +315,16 @@ def test_gradients_at_units_without_weights(what, activation, kind):
     assert_close(weights.grad[0], np.array(wanted), 1e-7)
 
 
+@pytest.mark.slow
+def test_jax_gradients_at_units_without_weights():
+    """As in PyTorch; E[tanh'] x for the first unit, up to eps over the scale that stands for zero."""
+    with JAX64.active():
+        W = jnp.asarray([[0.0], [1.0]])
+        net = lambda W: mp.MLP(W, jnp.asarray([0.3, 0.1]), activation="tanh")  # noqa: E731
+        slope = jax.grad(lambda W: mp.fit(net(W), mp.Gaussian.standard(1), 1)(jnp.asarray([2.0]))[0])(W)
+        assert float(slope[0, 0]) == pytest.approx(2 / np.cosh(0.3) ** 2, rel=1e-7)
+
+
 ALL = mp.activations.names()
 
 
