@@ -24,8 +24,9 @@ RUNS = (
     ("Zen", "avx2", 2),
 )
 TESTS = (
-    *("activations", "features", "fitting", "inputs", "linalg", "measures", "networks", "paper", "polynomials"),
-    *("importers/test_torch_integration.py", "test_backends.py", "test_half_precision.py", "test_special.py"),
+    *("activations", "features", "fitting", "inputs", "linalg", "measures", "moments", "networks", "polynomials"),
+    *("propagation", "scores", "importers/test_torch_modules.py"),
+    *("test_backends.py", "test_half_precision.py", "test_paper.py", "test_special.py"),
 )
 NAMED = 10  # margins below this are listed
 ROOT = Path(__file__).parent.parent
