@@ -200,6 +200,17 @@ def test_a_network_that_is_no_better_than_a_constant(tmp_path):
     assert hint not in words(written(tmp_path, biased, x, np.ones(len(x), int), degree=1))  # all right
 
 
+def test_data_that_are_not_like_the_gaussian(tmp_path):
+    """Rare events, and units that are nearly always off."""
+    hint, rng = "Trust the numbers on the data, and use a fit on them, mp.fit(net, x, 2)", np.random.default_rng(1)
+    x = (rng.random((20_000, 24)) < rng.uniform(0.01, 0.04, 24)).astype(float)
+    W1, b1 = 2.5 * rng.normal(size=(6, 24)), -4 + rng.normal(size=6)
+    net = mp.MLP(W1, b1, rng.normal(size=(2, 6)), None, "sigmoid")
+    with pytest.warns(mp.DataWarning):
+        assert hint in words(written(tmp_path, net, x, degree=2))
+    assert hint not in words(written(tmp_path, network(d=5, o=1), data(), degree=2))
+
+
 # -- kinds of networks, data and inputs --------------------------------------------------------------------------------
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.features.single_prediction import degree_name
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, Inputs
+from mlpoly.measures.fvu import far_apart
 from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject
@@ -59,6 +60,12 @@ def summary(subject: Subject, fits: Fits) -> tuple[str | Markup, ...]:
             items.append((percent(part, None), f"of the variance is {degree_name(k)}", remark))
     left = missed(float(best.on_data))
     said += f" On the rows of data themselves, the {polynomial} leaves {left} of the variance unexplained."
+    if isinstance(subject.inputs, Gaussians) and far_apart(best.under_inputs, best.on_data):
+        said += (
+            f" Under {describe_inputs(subject.inputs)} it would be {missed(float(best.under_inputs))}: the data are "
+            f"not like that where the network bends. Trust the numbers on the data, and use a fit on them, "
+            f"mp.fit(net, x, {fits.degree})."
+        )
     if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) < ROUNDING:
         said += f" The network is a polynomial: of degree {fits.written.degree}, up to rounding."
     items.append((left, f"unexplained by the {polynomial}", "on the data"))
