@@ -15,16 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mlpoly.lm import (
-    FeatureSet,
-    block_features,
-    collect,
-    convert,
-    example_text,
-    graft,
-    load_model,
-    token_batches,
-)
+from mlpoly.lm import FeatureSet, block_features, collect, convert, example_text, graft, load_model, token_batches
 
 
 def with_nnsight(model: nn.Module, layer: int, poly: Any, features: FeatureSet, ids: Tensor) -> tuple[Tensor, Tensor]:

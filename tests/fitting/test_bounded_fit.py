@@ -7,9 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.backends import (
-    assert_close,
-)
+from support.backends import assert_close
 from support.inputs import mixture, points
 from support.networks import network
 from support.quadrature import panels

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.backends import (
-    assert_close,
-)
+from support.backends import assert_close
 from support.inputs import gaussian, mixture, monomials, points
 from support.networks import chain, network
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.backends import (
-    NUMPY64,
-    TORCH32,
-    TORCH64,
-    assert_close,
-    in_library,
-    make,
-)
+from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, in_library, make
 from support.inputs import gaussian, mixture, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network

@@ -9,14 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from support.backends import (
-    NUMPY32,
-    NUMPY64,
-    TORCH64,
-    assert_close,
-    in_library,
-    to_numpy,
-)
+from support.backends import NUMPY32, NUMPY64, TORCH64, assert_close, in_library, to_numpy
 from support.inputs import grid, mixture, monomials, on_support, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import network

@@ -10,13 +10,7 @@ from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuronwise, P_co, as_method
 from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
-from mlpoly.polynomials import (
-    BoundedPolynomial,
-    ComposedPolynomial,
-    DensePolynomial,
-    Polynomial,
-    RidgePolynomial,
-)
+from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.bounded import check_bound
 
 

@@ -13,12 +13,7 @@ from mlpoly.inputs import GaussianMixture
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.moments import Expansion
-from mlpoly.moments.hermite_products import (
-    change_of_basis,
-    check_monomials,
-    ladder,
-    multi_indices,
-)
+from mlpoly.moments.hermite_products import change_of_basis, check_monomials, ladder, multi_indices
 from mlpoly.networks import Network
 from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 from mlpoly.records import map_arrays, replace

@@ -18,18 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from mlpoly.arrays import (
-    Array,
-    cast_like,
-    constant,
-    eye,
-    namespace,
-    no_gradients,
-    readable,
-    scalar,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, cast_like, constant, eye, namespace, no_gradients, readable, scalar, to_numpy, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.joint import FREE, MOST, too_many_features
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
