@@ -58,14 +58,14 @@ def fit_bounded(net: Network, inputs: Any, degree: int, bound: float, prior: flo
     for weight, own in zip(weights, parts, strict=True):
         t, density = _nodes(net, own, start)
         y = own.shifts + own.scales * t
-        value = net.activation(y if own.bias is None else y + widen(own.bias))
+        value = net.activation(y + widen(own.bias))
         if own.gate is None:
             equations.add(y, None, value, weight * density)
             continue
         # The error is quadratic in the noise e, so the two values +-spread have the moments that it needs.
         for sign in (-1.0, 1.0):
             z = own.gate.shifts + own.gate.slopes * t + sign * own.gate.spreads
-            factor = z if own.gate.bias is None else z + widen(own.gate.bias)
+            factor = z + widen(own.gate.bias)
             equations.add(y, z, value * factor, 0.5 * weight * density)
     return equations.polynomial(prior, f"{METHOD}{kind}")
 
@@ -82,7 +82,7 @@ def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Arr
     units, activation = start.units, net.activation
     places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})
     bends = [units.shifts + sign * start.bounds * units.scales for sign in (-1, 1)]
-    bends += [own.shifts * 0 + place - (0 if own.bias is None else own.bias) for place in places]
+    bends += [own.shifts * 0 + place - own.bias for place in places]
     scales = xp.where(own.scales > 0, own.scales, 1.0)
     edges = in_deviations(xp.stack([widen(bend) for bend in bends]) - own.shifts, scales)
     return panels(grid, [edges], _NODES)

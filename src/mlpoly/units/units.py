@@ -49,13 +49,16 @@ class Gate:
     directions: Array  # (h, d), the v_i
     shifts: Array  # (h,), means of v_i.x
     slopes: Array  # (h,), regression of v_i.x on t_i
-    bias: Array | None = None  # (h,), which the network adds to v_i.x, if known
+    bias: Array = None  # (h,), which the network adds to v_i.x; zero by default
     spreads: Array = None  # (h,), standard deviations of e_i, if requested
+
+    def __post_init__(self) -> None:
+        _without_none(self)
 
     @property
     def means(self) -> Array:
         """Means (h,) of the factors v_i.x + c_i."""
-        return self.shifts if self.bias is None else self.shifts + self.bias
+        return self.shifts + self.bias
 
 
 @record
@@ -65,8 +68,11 @@ class Units:
     directions: Array  # (h, d), the w_i
     shifts: Array  # (h,), means of w_i.x
     scales: Array  # (h,), standard deviations of w_i.x; zero marks a constant unit, whose t_i is zero
-    bias: Array | None = None  # (h,), which the network adds to w_i.x before the activation, if known
+    bias: Array = None  # (h,), which the network adds to w_i.x before the activation; zero by default
     gate: Gate | None = None  # second factors, for gated units
+
+    def __post_init__(self) -> None:
+        _without_none(self)
 
     @classmethod
     def under(cls, layer: Layer | Units, inputs: Gaussian, spreads: bool = False) -> Units:
@@ -156,10 +162,7 @@ class Units:
         return all(interchangeable(a, b) for a, b in pairs)
 
     def beside(self, other: Units) -> Units:
-        """The units of both, under the same Gaussian; where only one has gates, the other gets second factors of zero.
-
-        A bias that only one has is zero in the other.
-        """
+        """The units of both, under the same Gaussian; where one has no gates it gets second factors of zero."""
         gate = None
         if self.gate is not None or other.gate is not None:
             gates = []
@@ -182,7 +185,7 @@ class Units:
     @property
     def means(self) -> Array:
         """Means (h,) of the preactivations w_i.x + b_i."""
-        return self.shifts if self.bias is None else self.shifts + self.bias
+        return self.shifts + self.bias
 
     @property
     def inverse_scales(self) -> Array:
@@ -249,11 +252,17 @@ def _joined(one: T, two: T) -> T:
     return replace(one, **arrays)
 
 
+def _without_none(forms: Any) -> None:
+    """Replace a bias that was not given by zeros."""
+    if forms.bias is None:
+        object.__setattr__(forms, "bias", forms.shifts * 0)
+
+
 def _precomposed(forms: Any, factors: Array, offset: Array) -> Any:
     """Directions, shifts and bias of linear forms of factors * x + offset as forms of x."""
     W, like = widen(forms.directions), forms.directions
     moved = W @ offset
-    bias = cast_like(moved if forms.bias is None else widen(forms.bias) + moved, like)
+    bias = cast_like(widen(forms.bias) + moved, like)
     shifts = cast_like(widen(forms.shifts) - moved, forms.shifts)
     return replace(forms, directions=cast_like(W * factors, like), shifts=shifts, bias=bias)
 
