@@ -248,4 +248,6 @@ def test_fits_on_samples_and_lines(kind, layer, bound):
     for poly in (made, plain.bounded(2.0)):
         for name, array in own_arrays(poly).items():
             assert str(array.dtype).endswith("float32"), name
-    assert_close(wide(made(x)), want(x64), 1e-4)
+    # Sums in float32, as JAX has them here, are penalised by 10 * 5 roundings of Gram matrices whose lowest eigenvalue
+    # is 0.002 on these 40 points: coefficients move by at most 6e-6 / 0.002 of the values.
+    assert_close(wide(made(x)), want(x64), 3e-3 if kind.library == "jax" else 1e-4)
