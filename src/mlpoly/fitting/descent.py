@@ -21,6 +21,7 @@ from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
+from mlpoly.scores import ErrorSums
 from mlpoly.scores.classifiers import divergences
 
 Tensor = torch.Tensor
@@ -68,7 +69,8 @@ class Descent:
         self.like = _training_tensor(poly.prototype)
         self.draw, self.x = _draws(inputs, seed, self.like)
         self.target, self.before = self._values(net, self.x), self._values(poly, self.x)
-        self.variance = float(self.target.double().var(dim=0, correction=0).sum())
+        sums = ErrorSums(standard_error=False).update(self.target, self.target)
+        self.variance = float(sums.variance.sum())  # zero where it is rounding
         if not self.variance > 0:
             raise ValueError(
                 "the network is constant on the held-out samples, so there is nothing to explain; use inputs on which "
