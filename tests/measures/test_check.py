@@ -1,5 +1,7 @@
 """Closed forms beside data: the warning appears where the distribution is wrong, and nowhere else."""
 
+import pickle
+
 import numpy as np
 import pytest
 from support.backends import NUMPY64, TORCH32, assert_close, backends, in_library, make
@@ -70,6 +72,7 @@ def test_weights_mixtures_and_deep_networks():
     labels = (x[:, 0] > x[:, 0].mean()).astype(int)
     mixture = mp.GaussianMixture.from_labels(x, labels)
     assert mixture.rows is not None and mixture.in_units(np.ones(D), np.zeros(D)).rows is None
+    assert pickle.loads(pickle.dumps(mixture)).rows is None  # data do not travel with what was estimated from them
     weighted = mp.check(net, mixture, mp.Samples(x, weights=np.arange(len(x)) % 3), degree=1)
     repeated = mp.check(net, mixture, np.repeat(x, np.arange(len(x)) % 3, axis=0), degree=1)
     assert float(weighted.data[0]) == pytest.approx(float(repeated.data[0]), rel=1e-10)

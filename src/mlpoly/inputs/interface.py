@@ -182,6 +182,9 @@ class Gaussians(Inputs):
         object.__setattr__(self, "rows", take_rows(data, np.linspace(0, n - 1, count).round().astype(int)))
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "rows"}  # a pickle holds no data of a user
+
     @property
     @abstractmethod
     def components(self) -> tuple[Gaussian, ...]:

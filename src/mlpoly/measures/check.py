@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -121,7 +121,7 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
             closed.append(fvu(net, poly, inputs))
         data.append(fvu_of_outputs(outputs, poly(points), rows.weights))
     units = _units(net, inputs, Samples(points, rows.weights), k) if isinstance(net, Layer) else ()
-    found = DataCheck(tuple(closed), tuple(data), units, "")
+    found = DataCheck(tuple(closed), tuple(data), units, advice="")
     last = (
         f"{float(data[-1]):.2g} of the variance at degree {degree}, where the closed form says {float(closed[-1]):.2g}"
     )
@@ -137,7 +137,7 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
         except ValueError:  # too few rows
             own = None
         advice += "." if own is None else f", which leaves {own:.2g} on the rows that it is fitted to."
-    return DataCheck(found.closed, found.data, units, advice)
+    return replace(found, advice=advice)
 
 
 def _units(net: Layer, inputs: Gaussians, rows: Samples, k: int) -> tuple[UnitCheck, ...]:

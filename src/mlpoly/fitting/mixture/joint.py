@@ -48,15 +48,15 @@ def fit_mixture_joint(
         Weight of the penalty on the distance from the fit neuron by neuron.
     """
     start = fit_neuronwise(net, inputs, degree)
+    if not degree:
+        return replace(start, report=FitReport(METHOD, "a constant", details={"kind": "neuronwise"}))
     count = net.dim_hidden * degree * (1 if start.series.gated is None else 2)
     if coefficients == "auto":
         coefficients = "free" if count <= FREE else "readout"
     if coefficients == "free" and count > MOST:
         raise too_many_features(degree, count)
     wide = map_arrays(replace(start, inputs=None), widen)
-    each, old = (_functions(wide) if coefficients == "free" else _neurons(wide)) if degree else (None, None)
-    if each is None or old is None:
-        return replace(start, report=FitReport(METHOD, "a constant", details={"kind": "neuronwise"}))
+    each, old = _functions(wide) if coefficients == "free" else _neurons(wide)
     problem = ShrunkLeastSquares(_moments(net, inputs, each, old), each.dim_out)
     change, level = problem.solve(shrinkage)
     details: dict[str, Any] = {"kind": coefficients, "coefficients": each.dim_out, "rank": problem.rank}
