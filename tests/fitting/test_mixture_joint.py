@@ -5,7 +5,7 @@ import pytest
 from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, backends, in_library, make
 
 import mlpoly as mp
-from mlpoly.fitting.mixture import joint
+from mlpoly.fitting import joint_features
 from mlpoly.records import replace
 
 D, H, OUT = 2, 5, 2
@@ -34,7 +34,7 @@ def test_it_is_least_squares_on_a_grid(kind, coefficients, degree):
     net, mixture, x, mass = case(kind)
     poly = mp.fit(net, mixture, degree, method=mp.methods.Joint(coefficients))
     start = replace(mp.fit(net, mixture, degree, method="neuronwise"), inputs=None, report=None)
-    functions = joint._functions(start)[0] if coefficients == "free" else replace(start, readout=None, bias=None)
+    functions = joint_features.features_of(start, coefficients)[0].each
     rows = np.sqrt(mass) * np.concatenate([np.ones_like(mass), functions(x)], axis=1)
     # The functions span at most the polynomials of the degree, so that some may be combinations of others.
     solved, _, rank, _ = np.linalg.lstsq(rows, np.sqrt(mass) * net(x), rcond=1e-9)
@@ -81,6 +81,6 @@ def test_constants_and_refusals(monkeypatch):
         mp.fit(net, mixture, 2, method="joint", bound=3.0)
     with pytest.raises(TypeError, match="a mixture or samples"):
         mp.fit(net, mixture.components[0], 2, method="joint")
-    monkeypatch.setattr(joint, "MOST", 10)
+    monkeypatch.setattr(joint_features, "MOST", 10)
     with pytest.raises(mp.TooLargeError, match="20 features"):
         mp.fit(net, mixture, 2, method=mp.methods.Joint("free"))

@@ -15,6 +15,7 @@ from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.fitting.deep.layerwise import check_guard, fit_composed
 from mlpoly.fitting.deep.sampled import Sampling, fit_sampled
 from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.fitting.joint_features import Coefficients
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
 from mlpoly.fitting.mixture.joint import fit_mixture_joint
 from mlpoly.fitting.mixture.linear import fit_mixture_linear
@@ -22,7 +23,7 @@ from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.mixture.quadratic import ConjugateGradients, fit_mixture_quadratic
 from mlpoly.fitting.report import UNDER_A_MIXTURE
 from mlpoly.fitting.samples.exact import fit_samples
-from mlpoly.fitting.samples.joint import Coefficients, fit_joint
+from mlpoly.fitting.samples.joint import fit_joint
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.networks import Layer, Network

@@ -37,23 +37,25 @@ class NeuronBasis(Generic[P]):
     ----------
     known : array (basis, h)
         Coefficients of the closed form.
+    spreads : array (h,) or None
+        Those of the second factors given the preactivations; zero where there is none but rounding.
     """
 
     def __init__(self, start: P, gate: Gate | None) -> None:
         self.start = start
         lines = isinstance(start, BoundedPolynomial) and start.degree > 0
         bounded: Any = start if lines else None
-        self._spreads: Array = None  # (h,), of the second factors given the preactivations
+        self.spreads: Array = None
         self._bounded, series = bounded, start.series
         if series.gated is not None and gate is not None:
             along, xp = widen(gate.slopes), namespace(slopes=gate.slopes)
             real = gate.spreads**2 > 1e-6 * (gate.spreads**2 + along**2)  # below that it is rounding
             # Beyond a bound, where t stops, the residual grows by the part of the factor that t explained.
-            self._spreads = xp.where(real, gate.spreads, along * 0 if bounded is None else xp.abs(along))
+            self.spreads = xp.where(real, gate.spreads, along * 0 if bounded is None else xp.abs(along))
         # Series, lines, and the same times the second factor: in this order everywhere, where there are any.
         slopes, gate_slopes = (None, None) if bounded is None else (bounded.slopes, bounded.gate_slopes)
         self._blocks = (series.plain, slopes, series.gated, None if series.gated is None else gate_slopes)
-        rows = [widen(b) if i < 2 else widen(b) * self._spreads for i, b in enumerate(self._blocks) if b is not None]
+        rows = [widen(b) if i < 2 else widen(b) * self.spreads for i, b in enumerate(self._blocks) if b is not None]
         self.known = namespace(start=series.plain).concat(rows)
 
     def values(self, y: Array, z: Array | None) -> Array:
@@ -65,7 +67,7 @@ class NeuronBasis(Generic[P]):
         lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
         if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])
-        e = units.residual(z, held) * cast_like(safe_inverse(self._spreads), t)
+        e = units.residual(z, held) * cast_like(safe_inverse(self.spreads), t)
         with_gate = [*functions[: start.degree], *(lines if self._blocks[3] is not None else [])]
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
 
@@ -76,7 +78,7 @@ class NeuronBasis(Generic[P]):
         for i, (block, end) in enumerate(zip(self._blocks, accumulate(sizes), strict=True)):
             part = coefficients[end - sizes[i] : end, ...]
             if i >= 2 and block is not None:
-                part = part * safe_inverse(self._spreads)
+                part = part * safe_inverse(self.spreads)
             parts.append(None if block is None else cast_like(part, block))
         plain, slopes, gated, gate_slopes = parts
         source = Source(self.start.source.activation, method)

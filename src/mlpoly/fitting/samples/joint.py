@@ -1,8 +1,7 @@
 """All neurons fitted together on samples: the best polynomial of the ridge class (MATH 13).
 
-Under samples the errors of different neurons are correlated, and the readout of one can make up for another's. The
-features are the neurons' own polynomials ("readout"), or every function that these are made of ("free"). With C0 the
-coefficients of the fit neuron by neuron, F the features and D their standard deviations, the objective is
+Under samples the errors of different neurons are correlated, and the readout of one can make up for another's. With C0
+the coefficients of the fit neuron by neuron, F the features and D their standard deviations, the objective is
 
     E|f - F C|^2 + shrinkage |D (C - C0)|^2
 
@@ -12,25 +11,23 @@ shrunk, and they are what the report states. The answer is then fitted to all sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from mlpoly.arrays import Array, cast_like, constant, eye, namespace, no_gradients, readable, scalar, to_numpy, widen
+from mlpoly.arrays import Array, constant, namespace, no_gradients, readable, scalar, to_numpy, widen
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.mixture.joint import FREE, MOST, too_many_features
+from mlpoly.fitting.joint_features import Coefficients, Features, features_of
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
 from mlpoly.networks import Layer
-from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
-from mlpoly.records import map_arrays, replace
+from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
+from mlpoly.records import replace
 from mlpoly.units import Units
-
-Coefficients = Literal["auto", "readout", "free"]
 
 METHOD = "least squares over all neurons together on samples"
 PRIOR = 1e-3  # weight of the closed form in the fit neuron by neuron, relative to that of all samples
@@ -57,22 +54,22 @@ def fit_joint(
         raise TypeError("fits on samples choose by value; call them outside jax.jit and torch.compile.")
     with no_gradients(net.prototype):
         split = _Split(net, inputs)
-        neurons = _Neurons(split, degree, bound)
-        fits = [_Fit(split, features, shrinkage) for features in neurons.features(coefficients)]
+        start, everything, real = _neuronwise(split, degree, bound)
+        fits = [_Fit(split, start, features, shrinkage) for features in features_of(start, coefficients, real)]
         best = min(fits, key=lambda fit: fit.error)
-        before, after, better = split.compare(neurons.start, best.polynomial(best.learned))
+        before, after, better = split.compare(start, best.polynomial(best.learned))
         details = {"kind": "neuronwise", "samples": split.count, "start": before}
         if better or coefficients != "auto" or shrinkage is not None:
-            poly, fvu, features, problem = best.polynomial(best.everything), after, best.features, best.everything
-            details |= {"kind": features.kind, "coefficients": features.count, "rank": problem.rank}
-            details |= {"effective": problem.effective(best.shrinkage), "shrinkage": best.shrinkage}
+            problem = best.everything()
+            poly, fvu = best.polynomial(problem), after
+            details |= best.features.details(problem, best.shrinkage)
             summary = (
-                f"{features.kind}, {features.count} coefficients an output, {details['effective']:.0f} after "
-                f"shrinkage; fraction of variance unexplained {fvu:.3g} on held-out samples, {before:.3g} neuron by "
-                f"neuron"
+                f"{details['kind']}, {details['coefficients']} coefficients an output, {details['effective']:.0f} "
+                f"after shrinkage; fraction of variance unexplained {fvu:.3g} on held-out samples, {before:.3g} neuron "
+                f"by neuron"
             )
         else:
-            poly, fvu = neurons.everything.polynomial(PRIOR, METHOD), before
+            poly, fvu = everything, before
             summary = f"no better than neuron by neuron, fraction of variance unexplained {fvu:.3g} on held-out samples"
         return replace(poly, inputs=inputs, report=FitReport(METHOD, summary, fvu=fvu, details=details))
 
@@ -125,125 +122,54 @@ class _Split:
         return before, after, bool(sure)
 
 
-class _Neurons:
-    """The fit neuron by neuron: to all samples, and to those that are not held out, where the others start."""
-
-    def __init__(self, split: _Split, degree: int, bound: float | None) -> None:
-        net, gaussian = split.net, split.inputs.gaussian()
-        closed: Any = fit_gaussian(net, gaussian, degree)
-        self.gate = Units.under(net, gaussian, spreads=True).gate if closed.series.gated is not None else None
-        closed = closed if bound is None else closed.bounded(bound)
-        self.basis: NeuronBasis[Any] = NeuronBasis(closed, self.gate)
-        learning, self.everything = NeuronEquations(self.basis), NeuronEquations(self.basis)
-        learned, (size, h) = 0.0, self.basis.known.shape
-        for x, weights, held in split.chunks(size * h):
-            (y, z), hidden = self.basis.start.forms_at(x), net.hidden(x)
-            learning.add(y, z, hidden, weights)
-            self.everything.add(y, z, hidden, weights + held)
-            learned += scalar(namespace(w=weights).sum(weights))
-        own = learning.polynomial(PRIOR * learned, METHOD)
-        before, after, _ = split.compare(closed, own)
-        self.start: Any = own if after < before else closed  # where samples are few, the closed form is closer
-        like = self.basis.known
-        self.readout = eye(h, like) if net.readout is None else widen(net.readout)  # (o, h)
-        self.bias = self.readout[:, 0] * 0 if net.bias is None else widen(net.bias)
-
-    def features(self, coefficients: Coefficients) -> list[_Readout | _Free]:
-        """What is to be tried."""
-        readout, free = _Readout(self), _Free(self)
-        if coefficients == "readout" or not free.count or (coefficients == "auto" and free.count > FREE):
-            return [readout]
-        if free.count > MOST:
-            raise too_many_features(self.basis.start.degree, free.count)
-        return [free] if coefficients == "free" else [readout, free]
-
-
-class _Readout:
-    """The neurons' own polynomials as features; the answer has other readout weights."""
-
-    kind = "readout"
-
-    def __init__(self, neurons: _Neurons) -> None:
-        self.neurons, self.each = neurons, replace(neurons.start, readout=None, bias=None)
-        self.constants = widen(neurons.start.series.plain[0, :])
-        self.count = int(self.constants.shape[0])
-
-    def values(self, x: Array) -> Array:
-        """Features (n, m) at points (n, d)."""
-        return widen(self.each(x)) - self.constants
-
-    def polynomial(self, change: Array, level: Array) -> Any:
-        """The start with `change` (m, o) more of every feature, and `level` (o,) more bias."""
-        n = self.neurons
-        return _read_by(n.start, n.readout + change.T, n.bias + level - self.constants @ change)
-
-
-class _Free:
-    """All functions that the neurons are made of as features, except constants, which are in the bias."""
-
-    kind = "free"
-
-    def __init__(self, neurons: _Neurons) -> None:
-        self.neurons = neurons
-        self.size, self.h = neurons.basis.known.shape
-        self.count = int((self.size - 1) * self.h)
-
-    def values(self, x: Array) -> Array:
-        """Features (n, m) at points (n, d)."""
-        basis = self.neurons.basis
-        values = widen(basis.values(*basis.start.forms_at(x)))[1:, ...]
-        xp = namespace(values=values)
-        return xp.reshape(xp.permute_dims(values, (1, 0, 2)), (x.shape[0], self.count))
-
-    def polynomial(self, change: Array, level: Array) -> Any:
-        """The start with `change` (m, o) more of every feature: one unit for each, with a readout of its own."""
-        n, start, xp = self.neurons, self.neurons.basis.start, namespace(change=change)
-
-        def repeated(axis: int) -> Callable[[Array], Array]:
-            return lambda a: xp.concat([a] * (self.size - 1), axis=axis)
-
-        units, series = map_arrays(start.units, repeated(0)), map_arrays(start.series, repeated(1))
-        if isinstance(start, BoundedPolynomial):
-            slopes, gate_slopes = map_arrays((start.slopes, start.gate_slopes), repeated(1))
-            start = replace(start, bounds=repeated(0)(start.bounds), slopes=slopes, gate_slopes=gate_slopes)
-        # without the readout, which is that of h neurons
-        start = replace(start, units=units, series=series, readout=None, bias=None)
-        one_each = constant(np.kron(np.eye(self.size)[:, 1:], np.ones((1, self.h))), change)
-        poly = NeuronBasis(start, map_arrays(n.gate, repeated(0))).polynomial(one_each, METHOD)
-        known = NeuronBasis(n.start, n.gate).known
-        weights = xp.concat([n.readout * known[k, :] for k in range(1, self.size)], axis=1)
-        return _read_by(poly, weights + change.T, n.bias + level + n.readout @ known[0, :])
+def _neuronwise(split: _Split, degree: int, bound: float | None) -> tuple[Any, Any, Array]:
+    """Fits neuron by neuron: to samples that are not held out, where the others start; to all; and units with gates."""
+    net, gaussian = split.net, split.inputs.gaussian()
+    closed: Any = fit_gaussian(net, gaussian, degree)
+    gate = Units.under(net, gaussian, spreads=True).gate if closed.series.gated is not None else None
+    closed = closed if bound is None else closed.bounded(bound)
+    basis: NeuronBasis[Any] = NeuronBasis(closed, gate)
+    learning, everything = NeuronEquations(basis), NeuronEquations(basis)
+    learned, (size, h) = 0.0, basis.known.shape
+    for x, weights, held in split.chunks(size * h):
+        (y, z), hidden = closed.forms_at(x), net.hidden(x)
+        learning.add(y, z, hidden, weights)
+        everything.add(y, z, hidden, weights + held)
+        learned += scalar(namespace(w=weights).sum(weights))
+    own = learning.polynomial(PRIOR * learned, METHOD)
+    before, after, _ = split.compare(closed, own)
+    real = 1.0 if basis.spreads is None else namespace(known=basis.known).where(basis.spreads > 0, 1.0, 0.0)
+    # Where samples are few, the closed form is closer.
+    return own if after < before else closed, everything.polynomial(PRIOR, METHOD), real
 
 
 class _Fit:
     """Changes of the start in some features, and the shrinkage that does best with them on the held-out samples."""
 
-    def __init__(self, split: _Split, features: _Readout | _Free, shrinkage: float | None) -> None:
+    def __init__(self, split: _Split, start: Any, features: Features, shrinkage: float | None) -> None:
         self.features, xp = features, namespace(like=split.net.prototype)
+        self.constants = widen(features.each.series.plain[0, :])
         learned: Array = 0.0
         others: Array = 0.0
-        for x, weights, held in split.chunks(features.count):
-            residual = widen(split.net(x)) - widen(features.neurons.start(x))
-            rows = xp.concat([xp.ones_like(weights), features.values(x), residual], axis=1)
+        for x, weights, held in split.chunks(features.each.dim_out):
+            columns = [
+                xp.ones_like(weights),
+                widen(features.each(x)) - self.constants,
+                widen(split.net(x)) - widen(start(x)),
+            ]
+            rows = xp.concat(columns, axis=1)
             learned, others = learned + rows.T @ (weights * rows), others + rows.T @ (held * rows)
         if not bool(xp.all(xp.isfinite(learned + others))):
             raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
-        self.learned = ShrunkLeastSquares(learned, features.count)
-        self._total = learned + others
+        self.learned, self._total = ShrunkLeastSquares(learned, features.each.dim_out), learned + others
         values = _GRID if shrinkage is None else [shrinkage]
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
 
-    @property
     def everything(self) -> ShrunkLeastSquares:
         """The problem of all samples."""
-        return ShrunkLeastSquares(self._total, self.features.count)
+        return ShrunkLeastSquares(self._total, self.features.each.dim_out)
 
     def polynomial(self, problem: ShrunkLeastSquares) -> Any:
         """The polynomial that solves a problem."""
-        return self.features.polynomial(*problem.solve(self.shrinkage))
-
-
-def _read_by(poly: Any, readout: Array, bias: Array) -> Any:
-    """The polynomial with another readout and bias."""
-    like, source = poly.prototype, Source(poly.source.activation, METHOD)
-    return replace(poly, readout=cast_like(readout, like), bias=cast_like(bias, like), source=source)
+        change, level = problem.solve(self.shrinkage)
+        return self.features.changed(change, self.features.bias + level - self.constants @ change, METHOD)
