@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -109,16 +108,6 @@ def test_an_encoder_of_sounds_runs_without_its_decoder() -> None:
     assert_moments(collect(model, batches, name).gaussian(name), recorded(model, whole)[name])
 
 
-def test_padding_of_embeddings_is_left_out() -> None:
-    model, x = llama(), noise(3, 6, D)
-    mask = torch.ones(3, 6, dtype=torch.long)
-    mask[1, 4:] = 0
-    found = collect(model, [{"inputs_embeds": x, "attention_mask": mask}])
-    for name, rows in recorded(model, [{"inputs_embeds": x, "attention_mask": mask}]).items():
-        assert_moments(found.gaussian(name), rows[mask.flatten().numpy() == 1])
-    assert found.tokens == 16
-
-
 def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
     model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
 
@@ -129,28 +118,14 @@ def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> 
     assert_same_moments(collect(model, batches, save_to=tmp_path), collect(model, batches))
 
 
-def test_blocks_are_chosen_by_pattern() -> None:
-    model, batches = llama(), token_ids(1)
-    assert collect(model, batches, "model.layers.*.mlp").names == ["model.layers.0.mlp", "model.layers.1.mlp"]
-    assert collect(model, batches, ["layers.1.mlp", "*.1.mlp"]).names == ["model.layers.1.mlp"]
-
-
-def test_fit_takes_the_gaussian() -> None:
-    model, batches = llama(), token_ids(4)
-    moments = collect(model, batches)
-    block = find_blocks(model)[0]
-    poly = mp.fit(block.net(), moments.gaussian(block.name), degree=2)
-    assert poly.readout.dtype == torch.float32
-    x = torch.tensor(recorded(model, batches)[block.name], dtype=torch.float32)
-    assert mp.fvu(block.net(), poly, x).total < 0.01
-    weight = block.module.gate_proj.weight.bfloat16()
-    assert moments.gaussian(block.name, like=weight).cov.dtype == torch.float32
-    assert moments.mixture(block.name, like=weight).means.dtype == torch.float32
-    assert moments.gaussian(block.name).cov.dtype == moments.mixture(block.name).means.dtype == torch.float64
+def test_dtypes_of_distributions() -> None:
+    moments, weight, name = collect(llama(), token_ids(4)), torch.ones(2).bfloat16(), "model.layers.0.mlp"
+    for like, dtype in ((weight, torch.float32), (None, torch.float64)):
+        assert moments.gaussian(name, like=like).cov.dtype == moments.mixture(name, like=like).means.dtype == dtype
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("enough", [1, 10, 64, 4096])
+@pytest.mark.parametrize("enough", [1, 64, 4096])
 def test_sums_do_not_depend_on_how_rows_come(precision: str, enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sums, "_ENOUGH", enough)
     monkeypatch.setattr(row_sums, "_AT_MOST", 2 * enough)
@@ -177,24 +152,16 @@ def test_wide_rows_are_narrowed_behind_the_shift() -> None:
     assert_close(result.covariance, np.cov(rows.numpy(), rowvar=False, bias=True), 1e-5)
 
 
-def test_sums_keep_a_copy_of_what_waits() -> None:
-    rows = torch.ones(3, 2)
-    sums = RowSums()
-    sums.add(rows)
-    rows += 5
-    result = sums.result()
-    assert result.mean.tolist() == [1.0, 1.0]
-
-
-def test_products_are_exact_under_autocast_and_settings() -> None:
-    rows = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+def test_sums_keep_a_copy_of_what_waits_and_are_exact_under_autocast() -> None:
+    rows = noise(500, 8)
     plain, cast = RowSums("single"), RowSums("single")
     plain.add(rows)
-    before = torch.backends.cuda.matmul.fp32_precision
+    before, expected = torch.backends.cuda.matmul.fp32_precision, plain.result()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast.add(rows)
-        ours, theirs = plain.result(), cast.result()
-    assert torch.equal(ours.covariance, theirs.covariance)
+        rows += 5
+        result = cast.result()
+    assert torch.equal(result.mean, expected.mean) and torch.equal(result.covariance, expected.covariance)
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
@@ -249,7 +216,7 @@ def test_fingerprint_depends_on_sequences_alone() -> None:
     assert whole != collect(gpt2(), [ids.reshape(3, 14)]).provenance["data"]
 
 
-@pytest.mark.parametrize("budget", [1, 20, 21, 22, 50])
+@pytest.mark.parametrize("budget", [1, 21, 22, 50])
 def test_budget_is_exact(budget: int) -> None:
     model, batches = gpt2(), token_ids(5)
     read = []
@@ -273,7 +240,7 @@ def test_mask_of_the_user() -> None:
     kept = np.concatenate([b.flatten().numpy() > 10 for b in batches])
     for name, rows in recorded(model, batches).items():
         assert_moments(found.gaussian(name), rows[kept])
-    # A batch without a single token that counts is passed over.
+    # A batch without a token that counts is passed over.
     assert collect(model, [ones(2, 3), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
 
 
@@ -544,23 +511,22 @@ def test_files_that_hold_no_moments(tmp_path: Path) -> None:
         Moments.load(tmp_path / "poly.safetensors")
 
 
-def first_of(arrays: dict[str, np.ndarray], kind: str) -> str:
-    return next(name for name in arrays if name.endswith(kind))
+FIRST = "transformer.h.0.mlp"
 
 
-DAMAGED: dict[str, tuple[Any, str]] = {
-    "count is negative": (lambda h, a: next(iter(h["blocks"].values()))["0"].update(count=-1), "count must be"),
-    "two norms": (lambda h, a: next(iter(h["blocks"].values()))["0"].update(norms=[1.0, 2.0]), "Norms"),
-    "no blocks": (lambda h, a: h.update(blocks=[]), ""),
-    "no state": (lambda h, a: h.update(state=3), ""),
-    "mean is NaN": (lambda h, a: a[first_of(a, "mean")].fill(np.nan), "mean"),
-    "no mean": (lambda h, a: a.pop(first_of(a, "mean")), "mean"),
-}
-
-
-@pytest.mark.parametrize("label", DAMAGED)
-def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(label: str, tmp_path: Path) -> None:
-    change, message = DAMAGED[label]
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h, a: h["blocks"][FIRST]["0"].update(count=-1), "count must be"),
+        (lambda h, a: h["blocks"][FIRST]["0"].update(norms=[1.0, 2.0]), "Norms"),
+        (lambda h, a: h.update(blocks=[]), ""),
+        (lambda h, a: a[f"{FIRST}/0/mean"].fill(np.nan), "mean"),
+        (lambda h, a: a.pop(f"{FIRST}/0/mean"), "mean"),
+    ],
+)
+def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(
+    change: Any, message: str, tmp_path: Path
+) -> None:
     path = collect(gpt2(), token_ids(1)).save(tmp_path)
     header, arrays = read_tensors(path)
     change(header, arrays)
@@ -621,9 +587,7 @@ class Wrapper(nn.Module):
 
 
 def test_wrapped_model_gets_the_attention_mask() -> None:
-    ids = token_ids(1)[0]
-    attention = torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [0] + [1] * 6])
-    batch = {"input_ids": ids, "attention_mask": attention}
+    batch = {"input_ids": token_ids(1)[0], "attention_mask": torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [0] + [1] * 6])}
     plain, wrapped = collect(bert(), [batch]), collect(Wrapper(bert()), [batch])
     for name in plain.names:
         assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
@@ -682,65 +646,27 @@ def interrupted(batches: list[Any], after: int) -> Iterator[Any]:
 @pytest.mark.parametrize("groups", ["none", "first", "norm", "clusters"])
 def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     model, batches = gpt2(), token_ids(6)
-    whole = collect(model, batches, groups=groups)
-    options: dict[str, Any] = {"groups": groups, "save_to": tmp_path, "save_every": 0}
+    assert_same_moments(
+        whole := collect(model, batches, groups=groups, save_to=tmp_path / "whole", save_every=0),
+        collect(model, batches, groups=groups),
+    )
+    folder = tmp_path / "in two"
+    options: dict[str, Any] = {"groups": groups, "save_to": folder, "save_every": 0}
     for after in (2, 4):
         with pytest.raises(KeyboardInterrupt):
             collect(model, interrupted(batches, after), **options)
-        assert [p.name for p in tmp_path.iterdir()] == ["partial-0-of-1.safetensors"]
+        assert [p.name for p in folder.iterdir()] == ["partial-0-of-1.safetensors"]
     counted = Counted(model.transformer)
     resumed = collect(model, iter(batches), **options)
     assert counted.calls == 2  # of six batches, the last two
-    assert_same_moments(resumed, whole)
     assert resumed.provenance == whole.provenance
-    assert [p.name for p in tmp_path.iterdir()] == ["moments.safetensors"]
-    assert_same_moments(Moments.load(tmp_path), whole)
-    # What is finished is not done again; what is added is.
-    assert_same_moments(collect(model, batches, **options), whole)
+    assert [p.name for p in folder.iterdir()] == ["moments.safetensors"]
+    # What is finished is not done again; what is added is. All of it to the bit.
+    for again in (resumed, Moments.load(folder), collect(model, batches, **options)):
+        assert_same_moments(again, whole, 0)
     assert counted.calls == 2
     more = collect(model, [*batches, *token_ids(1, seed=9)], **options)
     assert counted.calls == 3 and more.tokens == 7 * 21
-
-
-KILLED = """
-import sys, time
-from support.tiny_models import gpt2, token_ids
-from mlpoly.lm import collect
-
-def slow():
-    for number, batch in enumerate(token_ids(6)):
-        if number == 4:
-            print("here", flush=True)
-            time.sleep(600)
-        yield batch
-
-collect(gpt2(), slow(), groups=sys.argv[2], save_to=sys.argv[1], save_every=0)
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("groups", [pytest.param("none", marks=pytest.mark.slow), "norm"])
-def test_a_pass_killed_without_warning_gives_the_same_bits(groups: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"groups": groups, "save_every": 0}
-    whole = collect(gpt2(), token_ids(6), save_to=tmp_path / "whole", **options)
-    tests, command = Path(__file__).parents[1], [sys.executable, "-c", KILLED, str(tmp_path / "killed"), groups]
-    paths = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
-    ) as process:
-        assert process.stdout is not None and process.stdout.readline() == "here\n"
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    model = gpt2()
-    counted = Counted(model.transformer)
-    resumed = collect(model, token_ids(6), save_to=tmp_path / "killed", **options)
-    assert counted.calls == 2  # of six batches, the last two
-    for name in whole.names:
-        for number, part in whole.groups(name).items():
-            again = resumed.groups(name)[number]
-            assert torch.equal(part.moments.mean, again.moments.mean)
-            assert torch.equal(part.moments.scatter, again.moments.scatter)
-            assert part.norms == again.norms and part.count == again.count
 
 
 def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:

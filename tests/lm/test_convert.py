@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -103,15 +103,20 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         Conversion.load(tmp_path)
 
 
+def one_block(folder: Path, name: str = "mlp") -> Path:
+    """The cfg.json of a saved conversion of one block."""
+    net = mp.MLP(torch.eye(4), None, torch.eye(4), None, "gelu")
+    poly = mp.fit(net, mp.Gaussian.standard(4), 1)
+    return Conversion({name: poly}, {name: BlockErrors(name, 1)}).save(folder) / (name or "_") / "cfg.json"
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"block": 3},
         {"number": "0"},
-        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "closed_form": "small"}},
-        {"errors": {"block": "model.layers.0.mlp", "degree": 1, "more": 1.0}},
-        {"errors": {"block": "model.layers.1.mlp", "degree": 1}},
-        {"bound": -1},
+        {"errors": {"block": "mlp", "degree": 1, "closed_form": "small"}},
+        {"errors": {"block": "mlp", "degree": 1, "more": 1.0}},
+        {"errors": {"block": "other", "degree": 1}},
         {"bound": float("nan")},
         {"provenance": None},
         {"d_in": 3},
@@ -120,35 +125,28 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
     ids=lambda change: str(change)[:40],
 )
 def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    model = llama("silu")
-    convert(model, collect(model, token_ids(1)), 1, "layers.0.mlp", closed_form=False).save(tmp_path)
-    (path,) = tmp_path.glob("*/cfg.json")
+    path = one_block(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(mp.FileFormatError, match="convert again"):
         Conversion.load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../../escaped", "..", ".", "/tmp/escaped", "a/b", "..\\escaped", "C:escaped"])
+@pytest.mark.parametrize("name", ["../../escaped", "..", "/tmp/escaped", "..\\escaped", "C:escaped"])
 def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path) -> None:
-    model = llama("silu")
-    found = convert(model, collect(model, token_ids(1)), 1, "layers.0.mlp", closed_form=False)
-    (poly,), (errors,) = found.polynomials.values(), found.errors.values()
-    path = found.save(tmp_path / "out") / "model.layers.0.mlp" / "cfg.json"
+    path = one_block(tmp_path / "out")
     content = json.loads(path.read_text())
     content["block"] = content["errors"]["block"] = name
     path.write_text(json.dumps(content))
     with pytest.raises(mp.FileFormatError, match="is a path"):
         Conversion.load(tmp_path / "out")
     with pytest.raises(ValueError, match="is a path"):
-        Conversion({name: poly}, {name: replace(errors, block=name)}).save(tmp_path / "deep" / "again")
+        one_block(tmp_path / "deep" / "again", name)
     assert not (tmp_path / "deep").exists()
 
 
 def test_a_model_that_is_a_block_itself_has_a_folder(tmp_path: Path) -> None:
     """Its name is empty."""
-    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
-    poly = mp.fit(mp.from_torch(module), mp.Gaussian.standard(4), 2)
-    Conversion({"": poly}, {"": BlockErrors("", 2)}).save(tmp_path)
+    one_block(tmp_path, "")
     assert list(Conversion.load(tmp_path).polynomials) == [""]
 
 
@@ -183,38 +181,15 @@ def test_what_is_wrong_is_said() -> None:
         convert(model, moments, 2, method="samples", batches=iter([]))
 
 
-@pytest.mark.parametrize("options", [{"method": "samples"}, {"held_out": True}])
-def test_inputs_that_are_no_numbers_are_named(options: dict[str, Any]) -> None:
+def test_inputs_that_are_no_numbers_and_blocks_that_are_never_reached_are_named() -> None:
     model, batches = llama("silu"), token_ids(3)
     moments = collect(model, batches)
-    model.model.embed_tokens.weight.data[int(batches[1][0, 0])] = float("nan")
-    seen = [b for b in token_ids(3) if not (b == batches[1][0, 0]).any()]
-    bad = [*seen, batches[1]]
-    given = {"held_out": bad} if "held_out" in options else {"batches": bad, **options}
-    name = find_blocks(model)[0].name
-    with pytest.raises(ValueError, match=f"an input of '{name}' is NaN or infinite in batch {len(bad) - 1}"):
-        convert(model, moments, 2, closed_form=False, **given)
-
-
-def test_a_block_that_is_never_reached_is_named() -> None:
-    class Half(torch.nn.Module):
-        """Has two blocks and uses one, or both."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = torch.nn.Embedding(20, 4)
-            self.one, self.two = (
-                torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4)) for _ in range(2)
-            )
-            self.both = True
-
-        def forward(self, ids: Any) -> Any:
-            x = self.one(self.embedding(ids))
-            return self.two(x) if self.both else x
-
-    model, batches = Half(), [b % 20 for b in token_ids(2)]
-    moments = collect(model, batches)
-    model.both = False
-    for options in ({"method": "samples", "batches": batches}, {"held_out": batches}):
-        with pytest.raises(ValueError, match="'two' was never reached"):
+    passes: list[dict[str, Any]] = [{"method": "samples", "batches": batches}, {"held_out": batches}]
+    model.model.layers[1].forward = lambda x, *args, **kwargs: x
+    for options in passes:
+        with pytest.raises(ValueError, match=r"'model.layers.1.mlp' was never reached"):
+            convert(model, moments, 2, closed_form=False, **options)
+    model.model.embed_tokens.weight.data[int(batches[0][0, 0])] = float("nan")
+    for options in passes:
+        with pytest.raises(ValueError, match=r"an input of 'model.layers.0.mlp' is NaN or infinite in batch 0"):
             convert(model, moments, 2, closed_form=False, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,9 @@ class Bounds(Tabular):
     names : tuple of str
         Names of the layers.
     sizes : tuple of float
-        Bound on |u|, and on |e| of a gated layer, in multiples of its range.
+        Bounds on |u| and |e| of each layer, in multiples of its range.
     powers : tuple of float
-        Bound on the powers of u that the layer needs, and on their products with e.
+        Bounds on the powers of u that the layers need, and on their products with e.
     low, high : ndarray (o,)
         Bounds on the outputs.
     """
@@ -44,12 +44,8 @@ class Bounds(Tabular):
 
     @property
     def fits(self) -> bool:
-        """Whether no input in the region makes a number above 2^19, too large for 20 bits before the point.
-
-        Outputs must fit into the `headroom_bits` of the encryption too, which may be fewer.
-        """
-        largest = float(np.max(np.maximum(np.abs(self.low), np.abs(self.high)), initial=0.0))
-        return all(power <= CAPACITY for power in (*self.powers, largest))
+        """Whether no input in the region makes a number above 2^19; `headroom_bits` may allow outputs less."""
+        return all(size <= CAPACITY for size in (*self.powers, *np.abs(self.low), *np.abs(self.high)))
 
     def __repr__(self) -> str:
         low, high = float(self.low.min()), float(self.high.max())
@@ -91,32 +87,28 @@ def bound(
     def total(terms: tuple[LinearTerm, ...]) -> Interval:
         lows: Any = 0.0
         highs: Any = 0.0
-        for layer in dict.fromkeys(term.layer for term in terms):
-            here = [term for term in terms if term.layer == layer]
+        for layer, gated in dict.fromkeys((term.layer, term.gated) for term in terms):
+            here = [term for term in terms if (term.layer, term.gated) == (layer, gated)]
             if layer == 0:
-                parts = [linear(here[0].matrix)]
+                one, two = linear(here[0].matrix)
             else:
-                u, plain, gated = forms[layer - 1], [t for t in here if not t.gated], [t for t in here if t.gated]
-                parts = [_summed(_polynomial_range(plain, u))] if plain else []
-                if gated:
-                    parts.append(_summed(_product(_polynomial_range(gated, u), gates[layer - 1])))
-            for one, two in parts:
-                lows, highs = lows + one, highs + two
+                each = _polynomial_range(here, forms[layer - 1])
+                one, two = (part.sum(axis=1) for part in (_product(each, gates[layer - 1]) if gated else each))
+            lows, highs = lows + one, highs + two
         return lows, highs
 
+    names, sizes, powers = [], [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for layer in circuit.layers:
             forms.append(total(layer.forms))
             gates.append(total(layer.gates) if layer.gates else (np.zeros(1), np.zeros(1)))
+            u, e = np.max(np.abs(np.stack(forms[-1])[:, :-1]), initial=0.0), np.max(np.abs(gates[-1]))
+            top = np.maximum(u, 1.0)  # the entry that is always one
+            names.append(layer.name)
+            sizes.append(float(np.maximum(u, e)))
+            powers.append(float(np.maximum(top**layer.degree, e * top ** (layer.degree - 1))))
         outputs = total(circuit.outputs)
-        rows = []
-        for layer, u, e in zip(circuit.layers, forms, gates, strict=True):
-            size, second = (np.max(np.abs(interval), initial=0.0) for interval in (np.stack(u)[:, :-1], np.stack(e)))
-            top = np.maximum(size, 1.0)  # the entry that is always one
-            power = np.maximum(top**layer.degree, second * top ** (layer.degree - 1))
-            rows.append((float(np.maximum(size, second)), float(power)))
-    names = tuple(layer.name for layer in circuit.layers)
-    return Bounds(names, tuple(row[0] for row in rows), tuple(row[1] for row in rows), *outputs)
+    return Bounds(tuple(names), tuple(sizes), tuple(powers), *outputs)
 
 
 def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Callable[[np.ndarray], Interval]:
@@ -144,11 +136,8 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
 
     def over_ellipsoid(matrix: np.ndarray) -> Interval:
-        parts = forms_under(inputs, matrix)
-        return (
-            np.min([mean - radius * spread for _, mean, spread in parts], axis=0),
-            np.max([mean + radius * spread for _, mean, spread in parts], axis=0),
-        )
+        _, means, spreads = (np.array(part) for part in zip(*forms_under(inputs, matrix), strict=True))
+        return np.min(means - radius * spreads, axis=0), np.max(means + radius * spreads, axis=0)
 
     return over_ellipsoid
 
@@ -162,13 +151,12 @@ def _side(name: str, value: Any, dim: int) -> np.ndarray:
     return np.broadcast_to(side, (dim,))
 
 
-def _polynomial_range(terms: Iterable[LinearTerm], u: Interval) -> Interval:
+def _polynomial_range(terms: Sequence[LinearTerm], u: Interval) -> Interval:
     """Bounds (rows, columns) on sum_k matrix_k[r, c] u_c^k over the intervals of u.
 
     With the polynomial in Chebyshev polynomials of the interval, which stay within [-1, 1], the sum of the sizes of
     the coefficients is a bound; it is exact for lines.
     """
-    terms = list(terms)
     middle, half = (u[0] + u[1]) / 2, (u[1] - u[0]) / 2
     shape = (max(t.power for t in terms) + 1, *terms[0].matrix.shape)
     monomials = np.zeros(shape)
@@ -179,9 +167,9 @@ def _polynomial_range(terms: Iterable[LinearTerm], u: Interval) -> Interval:
         zero = np.zeros_like(shifted[:1])
         shifted = np.concatenate([shifted * middle, zero]) + np.concatenate([zero, shifted * half])
         shifted[0] += coefficients
-    table = np.stack(
-        [np.pad(chebyshev.poly2cheb(row), (0, shape[0] - len(chebyshev.poly2cheb(row)))) for row in np.eye(shape[0])]
-    )
+    table = np.eye(shape[0])  # row k becomes s^k in Chebyshev polynomials
+    for k, row in enumerate(table):
+        row[: k + 1] = chebyshev.poly2cheb(row[: k + 1])
     level, *waves = np.tensordot(table.T, shifted, axes=1)
     reach = sum((np.abs(wave) for wave in waves), start=np.zeros(shape[1:]))
     return level - reach, level + reach
@@ -190,7 +178,3 @@ def _polynomial_range(terms: Iterable[LinearTerm], u: Interval) -> Interval:
 def _product(one: Interval, two: Interval) -> Interval:
     corners = np.stack([a * b for a in one for b in two])
     return corners.min(axis=0), corners.max(axis=0)
-
-
-def _summed(each: Interval) -> Interval:
-    return each[0].sum(axis=1), each[1].sum(axis=1)

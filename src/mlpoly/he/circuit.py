@@ -37,8 +37,8 @@ def depth_of_power(k: int) -> int:
 def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
     """Products of two vectors each that make the given powers of one layer, in an order in which they can be computed.
 
-    u^k = u^a u^(k - a) with a = ceil(k / 2), and e u^k = u^a (e u^(k - a)) with a = ceil((k + 1) / 2): the depth is
-    least. Vectors of power one, and gates alone, are there from the start.
+    u^k = u^a u^(k - a) and e u^k = u^a (e u^(k - a)), where a is half the number of factors, rounded up: the least
+    depth.
     """
     factors: dict[Vector, tuple[Vector, Vector]] = {}
 
@@ -84,10 +84,8 @@ class EncryptedLayer:
 
     Attributes
     ----------
-    forms : tuple of LinearTerm
-        u = sum of the terms, (h + 1,); its last entry is one.
-    gates : tuple of LinearTerm
-        e = sum of the terms, (h + 1,); its last entry is zero. Empty without a gate.
+    forms, gates : tuple of LinearTerm
+        u and e (h + 1,) are the sums of the terms; the last entries are one and zero. No gates without a gate.
     degree : int
         Degree of the layer's polynomial.
     radius : float
@@ -138,8 +136,7 @@ class Circuit(Tabular):
     @property
     def dim_in(self) -> int:
         """Number of inputs d, without the appended one."""
-        terms = (term for term in self._terms() if term.layer == 0)
-        return int(next(terms).matrix.shape[1]) - 1
+        return next(int(term.matrix.shape[1]) - 1 for term in self._terms() if term.layer == 0)
 
     @property
     def dim_out(self) -> int:
@@ -230,10 +227,7 @@ class Circuit(Tabular):
 
 @dataclass(frozen=True)
 class CircuitValues:
-    """The values of a circuit at points, without encryption: forms u_l and gates e_l (..., h + 1), outputs (..., o).
-
-    Layer 0 is the input with a one appended. Without a gate e_l is zero.
-    """
+    """Values of a circuit at points, without encryption: forms u_l and gates e_l (..., h + 1), outputs (..., o)."""
 
     layers: tuple[EncryptedLayer, ...]
     forms: tuple[np.ndarray, ...]
@@ -242,10 +236,7 @@ class CircuitValues:
 
     @property
     def entries(self) -> list[np.ndarray]:
-        """Entries of u of every layer, (..., h), or of u and e, (..., 2 h), without the last ones, which are constant.
-
-        Within the range they are at most one.
-        """
+        """Entries of u (..., h) or of u and e (..., 2 h) of every layer, at most one within the range."""
         rows = zip(self.layers, self.forms[1:], self.gates[1:], strict=True)
         return [np.concatenate([u[..., :-1], e[..., :-1]], -1) if r.gates else u[..., :-1] for r, u, e in rows]
 
@@ -256,10 +247,8 @@ class CircuitValues:
         with np.errstate(over="ignore", invalid="ignore"):
             for layer, u, e in zip(self.layers, self.forms[1:], self.gates[1:], strict=True):
                 size = np.max(np.abs(u), axis=-1)  # at least one, the entry that is always one
-                power = size**layer.degree
-                if layer.gates:
-                    power = np.maximum(power, np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1))
-                largest.append(power)
+                gated = np.max(np.abs(e), axis=-1) * size ** (layer.degree - 1) if layer.gates else 0.0
+                largest.append(np.maximum(size**layer.degree, gated))
         return [*largest, np.max(np.abs(self.outputs), axis=-1)]
 
     def value(self, v: Vector) -> np.ndarray:

@@ -37,36 +37,31 @@ def from_sklearn(estimator: Any) -> Network:
     Parameters
     ----------
     estimator : MLPRegressor, MLPClassifier, Pipeline, search or TransformedTargetRegressor
-        A Pipeline ends with one of the others. Its earlier steps must be affine: StandardScaler, MinMaxScaler,
-        MaxAbsScaler, RobustScaler, PCA (also with ``whiten=True``), TruncatedSVD, feature selection, "passthrough",
+        The earlier steps of a Pipeline must be affine: scalers, PCA, TruncatedSVD, feature selection, "passthrough",
         and a ColumnTransformer or Pipeline of such steps. They are folded into the first weights, so the network takes
-        rows in the original units. A SimpleImputer changes nothing where nothing is missing; one that takes a number
-        such as 0 for missing is refused.
+        rows in the original units; the scaler of a TransformedTargetRegressor is folded into the last ones. A
+        SimpleImputer changes nothing where nothing is missing; one that takes a number for missing is refused.
 
-        Of an estimator that was fitted on a data frame, the network keeps the names of the columns, `net.names`:
-        inputs and data with the same columns in another order are refused.
-
-        Of a search (GridSearchCV) it is the best estimator. The scaler of a TransformedTargetRegressor is folded into
-        the last weights.
+        Names of the columns of a data frame are kept in `net.names`: data with other orders of them are refused.
 
     Returns
     -------
     Affine, MLP or Chain
         Its outputs (n, o) are those of ``predict`` for a regressor; for ``loss="poisson"`` their logarithms, with a
-        warning. For a classifier they are logits: ``predict_proba`` is their softmax, and for two classes, with one
-        output, or for several labels their sigmoid, the probability of ``classes_[1]`` or of each label.
+        warning. For a classifier they are logits, whose softmax is ``predict_proba``; for two classes (one output, the
+        logit of ``classes_[1]``) or several labels their sigmoid.
 
     Raises
     ------
     TypeError
-        For a step that is not affine, and for other estimators; the message says which, and what can be done.
+        For a step that is not affine, and for other estimators; the message names the remedy.
     ValueError
         For an estimator that is not fitted.
 
     Notes
     -----
-    Folding is exact up to rounding. In original units the bias of a hidden unit holds the means of the inputs, so that
-    inputs far from zero compared to their standard deviation lose as many digits as that ratio has.
+    Folding is exact up to rounding: inputs far from zero lose as many digits as the ratio of their mean to their
+    standard deviation has.
 
     Examples
     --------
@@ -83,15 +78,9 @@ def from_sklearn(estimator: Any) -> Network:
     >>> bool(np.allclose(net(x)[:, 0], model.predict(x)))
     True
     """
-    names = getattr(estimator, "feature_names_in_", None)  # of data frames
-    return _named(_network(estimator), None if names is None else tuple(names))
-
-
-def _named(net: Network, names: tuple[str, ...] | None) -> Network:
-    """The network with names for its inputs."""
-    if isinstance(net, Chain):
-        return replace(net, layers=(_named(net.layers[0], names), *net.layers[1:]))
-    return replace(net, names=names)
+    net, names = _network(estimator), getattr(estimator, "feature_names_in_", None)  # of data frames
+    first = replace(net.layers[0] if isinstance(net, Chain) else net, names=None if names is None else tuple(names))
+    return replace(net, layers=(first, *net.layers[1:])) if isinstance(net, Chain) else first
 
 
 def _network(estimator: Any) -> Network:
@@ -100,18 +89,17 @@ def _network(estimator: Any) -> Network:
     if isinstance(estimator, Pipeline):
         maps: list[Map] = []
         for i, (name, step) in enumerate(estimator.steps[:-1], 1):
-            remedy = (
-                f"mlpoly.from_sklearn(pipeline[{i}:]) takes what comes after it, whose inputs are "
-                f"pipeline[:{i}].transform(x)"
-            )
+            after = f"mlpoly.from_sklearn(pipeline[{i}:]) takes what comes after it"
+            remedy = f"{after}, whose inputs are pipeline[:{i}].transform(x)"
             maps += _maps_of(step, f"step {name!r} of the pipeline", remedy)
         return assemble([*maps, _network(estimator.steps[-1][1])])
     if isinstance(estimator, TransformedTargetRegressor):
         net = _network(_fitted(estimator).regressor_)
         inverses = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
         return assemble([net, *inverses])
-    kind = next((kind for kind in (MLPRegressor, MLPClassifier) if isinstance(estimator, kind)), None)
-    if kind is None or any(getattr(type(estimator), name, None) is not getattr(kind, name, None) for name in _OUTPUTS):
+    kind = MLPRegressor if isinstance(estimator, MLPRegressor) else MLPClassifier
+    overrides = any(getattr(type(estimator), name, None) is not getattr(kind, name, None) for name in _OUTPUTS)
+    if not isinstance(estimator, kind) or overrides:
         raise TypeError(
             f"from_sklearn takes an MLPRegressor or MLPClassifier, also at the end of a Pipeline, in a search or in a "
             f"TransformedTargetRegressor, and no subclass that predicts in another way; got "
@@ -171,7 +159,7 @@ def _columns_map(step: Any, place: str, remedy: str) -> Affine:
         block: Any = assemble([_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
         weight = (step.transformer_weights or {}).get(name, 1.0)
         rows.append(weight * block.W)
-        bias.append(np.zeros(block.dim_out) if block.b is None else weight * block.b)
+        bias.append(weight * (np.zeros(block.dim_out) if block.b is None else block.b))
     return Affine(np.concatenate(rows), np.concatenate(bias))
 
 
@@ -198,10 +186,7 @@ def _principal(step: Any) -> list[Map]:
 
 
 def _imputed(step: Any) -> list[Map] | None:
-    """Nothing is missing in inputs of a network, so an imputer only drops the columns that it could not learn.
-
-    Unless it takes a number for missing.
-    """
+    """The columns that an imputer could learn, as nothing is missing in inputs; None if it takes numbers for that."""
     numeric = isinstance(step.missing_values, Real) and math.isfinite(step.missing_values)
     if step.add_indicator or numeric or not np.issubdtype(step.statistics_.dtype, np.floating):
         return None

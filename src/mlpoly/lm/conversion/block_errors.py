@@ -65,7 +65,7 @@ class HeldOutErrors:
         self._relative.append(((f - p) ** 2).sum(1) / (f**2).sum(1))
 
     def result(self) -> dict[str, float | None]:
-        """Return the fields of `BlockErrors` that were measured: none for an expert that got no token."""
+        """Return the fields of `BlockErrors` that were measured; none for an expert that got no token."""
         if not self._relative:
             return {}
         relative = torch.cat(self._relative)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
@@ -14,17 +13,13 @@ from torch import Tensor
 from mlpoly.charts.chart import Part, Ranking, shortened
 from mlpoly.codec import from_plain, to_plain
 from mlpoly.errors import FileFormatError
-from mlpoly.extras import library
-from mlpoly.files import make_folder, read_json, write_json, write_text
+from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.lm.conversion.block_errors import BlockErrors
-from mlpoly.lm.conversion.model_card import model_card
 from mlpoly.polynomials import Polynomial, load
 from mlpoly.tables import Plottable, Table, Tabular
 
 _FORMAT, _VERSION = "mlpoly-conversion", 3
 _CONFIG, _POLYNOMIAL = "cfg.json", "polynomial.safetensors"
-_FILES = [f"*/{_CONFIG}", f"*/{_POLYNOMIAL}"]  # on the hub nothing else is downloaded or replaced
-_HUB = "huggingface_hub"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,13 +62,9 @@ class Conversion(Tabular, Plottable):
 
     def chart(self) -> Ranking:  # type: ignore[override]
         """Bars of the blocks' fractions of variance unexplained, on held-out text or else in closed form."""
-        errors = [self.errors[name] for name in self.polynomials]
-        measured = any(e.held_out is not None for e in errors)
-        parts = []
-        for e in errors:
-            found = e.held_out if measured else e.closed_form
-            if found is not None:
-                parts.append(Part(shortened(e.block), found, f"{found:.2g}"))
+        measured = any(e.held_out is not None for e in self.errors.values())
+        found = {e.block: e.held_out if measured else e.closed_form for e in self.errors.values()}
+        parts = [Part(shortened(name), error, f"{error:.2g}") for name, error in found.items() if error is not None]
         title = f"Fraction of variance unexplained, {'held-out text' if measured else 'closed form'}"
         return Ranking(parts, title, title, colour="blue")
 
@@ -83,10 +74,7 @@ class Conversion(Tabular, Plottable):
         return f"Conversion({count} {'block' if count == 1 else 'blocks'}, degree={self.degree}, {method}{bound})"
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder.
-
-        The folder is made if it is missing. Other files in it stay.
-        """
+        """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder."""
         places = [_subfolder(name) for name in self.polynomials]  # all of them before anything is written
         target = make_folder(folder)
         shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
@@ -100,20 +88,12 @@ class Conversion(Tabular, Plottable):
 
     @classmethod
     def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
-        """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no conversion in the folder.
-        FileFormatError
-            If a file is damaged, or of an older version of the format.
-        """
+        """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`."""
         source = Path(folder)
-        ours = _configs(source)
-        if not ours:
+        blocks = [(_config(path, cfg), path.parent) for path, cfg in _configs(source)]
+        blocks.sort(key=lambda block: block[0].number)
+        if not blocks:
             raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
-        blocks = sorted(((_config(path, cfg), path.parent) for path, cfg in ours), key=lambda block: block[0].number)
         polynomials: dict[str, Polynomial] = {}
         for config, place in blocks:
             try:
@@ -126,73 +106,6 @@ class Conversion(Tabular, Plottable):
         if any(config.provenance != provenance for config, _ in blocks):
             raise FileFormatError(f"{source} holds blocks of several conversions; save each in a folder of its own.")
         return cls(polynomials, {config.block: config.errors for config, _ in blocks}, provenance)
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        commit_message: str = "Upload a conversion made with mlpoly",
-        token: str | None = None,
-        license: str | None = None,
-    ) -> str:
-        """Upload the files of `save`, and a model card with the errors, to the Hugging Face hub.
-
-        Parameters
-        ----------
-        repo_id : str
-            Repository, "user/name"; made if it is missing. Blocks of an earlier conversion in it are replaced, other
-            files stay.
-        private : bool, optional
-            Whether a new repository is private. By default as the account has it.
-        commit_message : str
-        token : str, optional
-            Access token; by default that of ``hf auth login``.
-        license : str, optional
-            Identifier for the card, such as "apache-2.0"; usually that of the base model.
-
-        Returns
-        -------
-        str
-            URL of the repository.
-        """
-        api = library(_HUB, _HUB, "push_to_hub").HfApi(token=token)
-        with TemporaryDirectory(prefix="mlpoly-") as scratch:
-            folder = self.save(scratch)
-            write_text(folder / "README.md", model_card(self, repo_id, license))
-            url = api.create_repo(repo_id, private=private, exist_ok=True)
-            # Blocks of an earlier conversion that this one lacks would make the repository one of two conversions.
-            api.upload_folder(
-                repo_id=repo_id, folder_path=str(folder), commit_message=commit_message, delete_patterns=_FILES
-            )
-        return str(url)
-
-    @classmethod
-    def load_from_hub(
-        cls, repo_id: str, *, revision: str | None = None, like: Tensor | None = None, token: str | None = None
-    ) -> Conversion:
-        """Read what `push_to_hub` wrote, from the Hugging Face hub or its cache on disk.
-
-        Of the repository, only the safetensors and JSON files of the conversion are downloaded.
-
-        Parameters
-        ----------
-        repo_id : str
-            Repository, "user/name".
-        revision : str, optional
-            Branch, tag or commit.
-        like : Tensor, optional
-            Tensor whose dtype and device the polynomials are to have, such as a parameter of the model.
-        token : str, optional
-            Access token for a private repository; by default that of ``hf auth login``.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no conversion in the repository. Other errors are those of huggingface_hub.
-        """
-        hub = library(_HUB, _HUB, "load_from_hub")
-        return cls.load(hub.snapshot_download(repo_id, revision=revision, token=token, allow_patterns=_FILES), like)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,8 +146,7 @@ def _subfolder(block: str) -> str:
 
 def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
     """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
-    if cfg.get("version") != _VERSION:
-        version = cfg.get("version")
+    if (version := cfg.get("version")) != _VERSION:
         raise FileFormatError(f"{path} has version {version!r:.40} of the format, not {_VERSION}; convert again.")
     try:
         config = from_plain(_BlockConfig, cfg)

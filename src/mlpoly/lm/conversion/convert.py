@@ -47,10 +47,6 @@ def convert(
 ) -> Conversion:
     """Fit polynomials of a given degree to the feedforward blocks of a language model.
 
-    With moments alone everything is closed form. Real activations have heavier tails than a Gaussian, though, and a
-    polynomial explodes there: with ``bound=3.0`` the neurons extrapolate as straight lines instead.
-    ``method="samples"`` fits each neuron to the inputs that it has in `batches`.
-
     Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same arguments. Fits are
     fast, and every process makes all of them; the errors in closed form, which are not, are divided among them.
 
@@ -66,13 +62,12 @@ def convert(
     method : {"gaussian", "neuronwise", "samples"}
         Inputs under which the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact.
         "neuronwise": the mixture of the groups of tokens that the moments were collected by, for each neuron by itself.
-        "samples": the inputs in `batches`, for each neuron by itself; one pass over them, see
-        `mlpoly.fitting.SampleFit`.
+        "samples": the inputs in `batches`, for each neuron by itself; see `mlpoly.fitting.SampleFit`.
     bound : float, optional
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
-        the data a polynomial grows without end, and its output is another block's input. With a bound the function is a
-        *piecewise* polynomial. Polynomials and lines are fitted together, for each neuron by itself; far out, where
-        the moments say little, the lines follow the activation.
+        the data a polynomial grows without end, and its output is another block's input. Polynomials and lines are
+        fitted together, for each neuron by itself; far out, where the moments say little, the lines follow the
+        activation.
     batches : iterable, optional
         Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
@@ -80,17 +75,7 @@ def convert(
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
     closed_form : bool
-        Whether to compute the error without samples too. Its cost grows with the square of the hidden units: half a
-        minute for a block of 1536 on two busy cores.
-
-    Returns
-    -------
-    Conversion
-
-    Raises
-    ------
-    ValueError
-        Among others if a pattern matches no block, or a block has no moments; the message lists those there are.
+        Whether to compute the error without samples too. Its cost grows with the square of the hidden units.
 
     Examples
     --------
@@ -105,9 +90,7 @@ def convert(
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     if batches is None and method == "samples":
-        raise ValueError(
-            "method='samples' needs data: pass batches=, such as those that the moments were collected from."
-        )
+        raise ValueError("method='samples' needs data: pass batches=, such as those of the moments.")
     bound = None if bound is None else check_bound(bound)
     if not isinstance(moments, Moments):
         raise TypeError(f"moments must be Moments, got {type(moments).__name__}; make them with mlpoly.lm.collect.")
@@ -115,9 +98,7 @@ def convert(
     missing = [block.name for block in chosen if block.name not in moments.names]
     if missing or not chosen:
         wanted = repr(missing[0]) if missing else f"any block of {type(model).__name__}"
-        raise ValueError(
-            f"there are no moments of {wanted}, only of {listed(moments.names)}; collect them with blocks=."
-        )
+        raise ValueError(f"no moments of {wanted}, only of {listed(moments.names)}; collect them with blocks=.")
     options = {"method": method, "degree": degree, "bound": bound, "shrinkage": shrinkage}
     if any(other != [options, moments.names] for other in exchange([options, moments.names])):
         raise ValueError("the processes were given different arguments for convert; give all of them the same.")

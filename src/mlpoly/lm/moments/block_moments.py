@@ -57,15 +57,8 @@ class Moments:
     def gaussian(self, name: str, shrinkage: float | str = 0.0, like: Tensor | None = None) -> Gaussian:
         """Return the Gaussian with the moments of one block's inputs, all groups together.
 
-        Parameters
-        ----------
-        name : str
-            Name of the block.
-        shrinkage : float in [0, 1] or "oas"
-            Shrinkage of the covariance, see `mlpoly.Gaussian.from_samples`; needed where there were not many more
-            tokens than inputs.
-        like : Tensor, optional
-            Device and dtype for the result, such as a weight of the block. By default the CPU and float64.
+        `shrinkage` of the covariance, see `mlpoly.Gaussian.from_samples`, is needed where there were not many more
+        tokens than inputs. The result has the device and dtype of `like`; by default it is on the CPU and in float64.
         """
         return self._placed(reduce(GroupMoments.merge, self.groups(name).values()), like).gaussian(shrinkage)
 
@@ -90,9 +83,7 @@ class Moments:
             raise ValueError(f"the moments are of different models: {' and '.join(models)}; merge those of one.")
         rules = [about.get("groups", {}).get("kind") for about in (one, two)]
         if rules[0] != rules[1]:
-            raise ValueError(
-                f"the groups were chosen by different rules, {rules[0]!r} and {rules[1]!r}; collect both alike."
-            )
+            raise ValueError(f"the groups were chosen by different rules, {rules[0]!r} and {rules[1]!r}.")
         ours, theirs = (
             {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
             for made in (self, other)
@@ -108,10 +99,7 @@ class Moments:
         return Moments({n: merge_groups(p, other.blocks[n]) for n, p in self.blocks.items()}, about)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write one safetensors file and return its path.
-
-        `path` is a file name that ends in .safetensors, or a folder for "moments.safetensors", made if it is missing.
-        """
+        """Write a .safetensors file, or "moments.safetensors" in a folder, made if it is missing; return its path."""
         target = Path(path)
         if target.suffix != ".safetensors":
             target = make_folder(target) / MOMENTS_FILE
@@ -139,14 +127,8 @@ def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> Non
         for number, part in parts.items():
             arrays[f"{name}/{number}/mean"] = part.moments.mean.numpy()
             arrays[f"{name}/{number}/scatter"] = part.moments.scatter.numpy()
-    header = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "blocks": table,
-        "provenance": moments.provenance,
-        "state": dict(state),
-    }
-    write_tensors(path, arrays, header)
+    header = {"format": _FORMAT, "version": _VERSION, "blocks": table}
+    write_tensors(path, arrays, header | {"provenance": moments.provenance, "state": dict(state)})
 
 
 def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
@@ -156,8 +138,7 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
     header, arrays = read_tensors(path)
     if header is None or header.get("format") != _FORMAT:
         raise FileFormatError(f"{path} holds no moments of mlpoly.lm.collect.")
-    if header.get("version") != _VERSION:
-        version = header.get("version")
+    if (version := header.get("version")) != _VERSION:
         raise FileFormatError(f"{path} has version {version} of the format, not {_VERSION}; collect again.")
     try:
         blocks = {

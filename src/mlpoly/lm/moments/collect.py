@@ -40,12 +40,10 @@ def collect(
 ) -> Moments:
     """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
-    The model runs in evaluation mode without gradients, and without its language-model head; afterwards it is as it
-    was. The inputs of an expert of a mixture are those of the tokens that are routed to it; experts that get none are
-    left out, with a warning.
-
-    Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs its
-    part of them, and all return the moments of the whole.
+    The model runs in evaluation mode, without its language-model head. The inputs of an expert of a mixture are those
+    of the tokens that are routed to it; experts that get none are left out, with a warning. Under torchrun (see
+    `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs its part of them, and
+    all return the moments of the whole.
 
     Parameters
     ----------
@@ -56,12 +54,11 @@ def collect(
         them ("input_ids", "attention_mask"), or for models of images and sounds a processor ("pixel_values",
         "input_values", "input_features"), or "inputs_embeds". Positions where the attention mask is 0 are left out.
     blocks : str or sequence of str, optional
-        Names or patterns of blocks, as in a shell: "model.layers.*.mlp"; see `mlpoly.importers.find_blocks`. All
-        blocks by default.
+        Names or patterns of blocks, "model.layers.*.mlp"; see `mlpoly.importers.find_blocks`. All blocks by default.
     groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
-        Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length,
-        see `NormOutliers`; clusters of inputs, four by default, see `TokenClusters`; or a function of inputs x (n, d),
-        positions (n,) and token ids (n,), -1 where there are none, that returns the number of the group of each (n,).
+        Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length;
+        clusters of inputs, four by default; or a function of inputs x (n, d), positions (n,) and token ids (n,), -1
+        where there are none, that returns the number of the group of each (n,).
     tokens : int, optional
         Number of tokens to use, exactly; by default all.
     mask : callable, optional
@@ -71,25 +68,12 @@ def collect(
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
     save_to : path, optional
-        Folder for the result, and for what is done so far: every `save_every` seconds while the pass runs. If it is
-        killed, the same call resumes it. A function for `groups` must then be the same one: its code is compared, with
-        its constants and what it closes over.
+        Folder for the result, and for what is done so far. If the pass is killed, the same call resumes it. A function
+        for `groups` must then be the same one: its code is compared, its constants and what it closes over.
     save_every : float
         Seconds between saves. For large models, where a save takes long, they are rarer.
     resume : bool
         Whether to resume the pass that `save_to` holds, instead of starting again.
-
-    Returns
-    -------
-    Moments
-
-    Raises
-    ------
-    ValueError
-        If an input of a block is NaN or infinite, if a batch has the wrong form, or if `save_to` holds a pass over
-        other data or with other options.
-    MemoryError
-        If the device's memory is full.
 
     Examples
     --------

@@ -25,12 +25,12 @@ GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Grouping:
     """One group for all inputs; the other rules are subclasses."""
 
-    kind: str = "none"  # a pass is resumed, and moments are merged, only with the same
-    labels: dict[int, str] = {0: "all tokens"}  # noqa: RUF012 - subclasses replace it, nobody changes it
     calibrates: bool = False  # whether `calibrate` must see the first batch before the pass
     fingerprint: str | None = None  # of a function of the user's, whose name does not say what it does
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "none", *labels: str) -> None:
+        self.kind = kind  # a pass is resumed, and moments are merged, only with the same
+        self.labels = labels
         self.state: dict[str, Any] = {}  # from `calibrate`, by block; JSON
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
@@ -42,14 +42,11 @@ class Grouping:
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of provenance."""
-        return {"kind": self.kind, "labels": {str(number): label for number, label in self.labels.items()}}
+        return {"kind": self.kind, "labels": {str(number): label for number, label in enumerate(self.labels)}}
 
 
 class _FirstToken(Grouping):
     """The first token of each sequence in a group of its own: attention sinks make its activations unlike others."""
-
-    kind = "first"
-    labels = {0: "other tokens", 1: "first token of a sequence"}  # noqa: RUF012
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return 1 for the first token that is not padding, else 0."""
@@ -69,15 +66,13 @@ class NormOutliers(Grouping):
         A number above 1. The default, 2, lies in the gap between these.
     """
 
-    labels = {0: "usual", 1: "long", 2: "short"}  # noqa: RUF012
     calibrates = True
 
     def __init__(self, factor: float = 2.0) -> None:
-        super().__init__()
         if isinstance(factor, bool) or not isinstance(factor, Real) or not 1 < float(factor) < inf:
             raise ValueError(f"factor must be a number above 1, got {factor!r}.")
         self.factor: float = float(factor)
-        self.kind = f"norm {self.factor:g}"
+        super().__init__(f"norm {self.factor:g}", "usual", "long", "short")
 
     def calibrate(self, name: str, x: Tensor) -> None:
         """Take the median length."""
@@ -97,8 +92,7 @@ class TokenClusters(Grouping):
     """Inputs in groups by the nearest of a few centres, by k-means in the first batch of every block's inputs.
 
     The inputs of a block are far from one Gaussian, but near a mixture of a few: separators, attention sinks, frequent
-    words and the rest live in different places. The first batch should therefore look like the others: shuffle the
-    sequences if their order means something.
+    words and the rest. The first batch should look like the others: shuffle the sequences if their order has a meaning.
 
     Parameters
     ----------
@@ -111,10 +105,8 @@ class TokenClusters(Grouping):
     calibrates = True
 
     def __init__(self, count: int = 4, seed: int = 0) -> None:
-        super().__init__()
         self.count, self.seed = as_integer("count", count, 2), as_integer("seed", seed, 0)
-        self.kind = f"clusters {self.count} seed {self.seed}"
-        self.labels = {number: f"cluster {number}" for number in range(self.count)}
+        super().__init__(f"clusters {count} seed {seed}", *(f"cluster {number}" for number in range(count)))
 
     def calibrate(self, name: str, x: Tensor) -> None:
         """Find the centres by Lloyd's iterations until no input changes its group."""
@@ -141,13 +133,9 @@ class TokenClusters(Grouping):
 class _ByFunction(Grouping):
     """Groups that a function of the user's chooses."""
 
-    labels = {}  # noqa: RUF012
-
     def __init__(self, function: GroupFunction) -> None:
-        super().__init__()
-        self._function = function
-        self.kind = f"function {getattr(function, '__qualname__', type(function).__qualname__)}"
-        self.fingerprint = function_fingerprint(function)
+        super().__init__(f"function {getattr(function, '__qualname__', type(function).__qualname__)}")
+        self._function, self.fingerprint = function, function_fingerprint(function)
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return the function's integers, checked."""
@@ -166,8 +154,8 @@ Groups = Literal["none", "first", "norm", "clusters"] | Grouping | GroupFunction
 def as_grouping(groups: Groups) -> Grouping:
     """Return the rule that an argument stands for."""
     named: dict[str, Callable[[], Grouping]] = {
-        "none": Grouping,
-        "first": _FirstToken,
+        "none": lambda: Grouping("none", "all tokens"),
+        "first": lambda: _FirstToken("first", "other tokens", "first token of a sequence"),
         "norm": NormOutliers,
         "clusters": TokenClusters,
     }

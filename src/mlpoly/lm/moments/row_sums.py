@@ -76,11 +76,9 @@ def merge_groups(one: Mapping[int, GroupMoments], other: Mapping[int, GroupMomen
 class RowSums:
     """Sums over a stream of rows.
 
-    `MomentAccumulator` does the same in float64 for every batch by itself. Here products have the given precision, by
-    default double on the CPU up to 1024 columns and single elsewhere, and are made for a few thousand rows at a time;
-    they are added up in float64. Rows are shifted by a fixed vector, the mean of the first few thousand, so that a
-    large mean costs no digits. They wait in their own dtype until there are enough of them; a batch of enough rows is
-    used as it is, without a copy.
+    Products have the given precision, by default double on the CPU up to 1024 columns and single elsewhere, and are
+    made for a few thousand rows at a time; they are added up in float64. Rows are shifted by the mean of the first few
+    thousand, so that a large mean costs no digits. Until there are enough of them they wait in their own dtype.
     """
 
     def __init__(self, precision: Precision | None = None) -> None:
@@ -133,8 +131,7 @@ class RowSums:
         """Return the moments of all rows, on the CPU."""
         if self._waiting:
             self._multiply(self._waiting)
-        if self._shift is None:
-            raise ValueError("no rows yet: call add before result.")
+        assert self._shift is not None  # rows were added
         n = self._count
         mean = self._shift + self._sum / n
         scatter = torch.addr(self._product, self._sum, self._sum, alpha=-1 / n)
