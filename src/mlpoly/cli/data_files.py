@@ -23,7 +23,7 @@ def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any
     ----------
     path : path
         ``.npy`` (one array), ``.npz`` (key "x" or the only array; "y" or "labels" and "names" where it has them), or
-        ``.csv`` and ``.tsv`` (a header line has the names).
+        ``.csv`` and ``.tsv`` (a header line has the names). Python objects, which would run code, are refused.
     labels : str, optional
         Key of the labels in an .npz file; in a CSV file the name of their column, or its number from 0 on. By default
         the key "y" or "labels", or the only column that has no numbers.
@@ -33,13 +33,6 @@ def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any
     x : array (n, d), or (n, rows, columns) of pictures
     labels : array (n,), (n, o) or None
     names : tuple of str or None
-
-    Raises
-    ------
-    FileFormatError
-        If the file cannot be read as what its name says, or holds Python objects, which would run code.
-    ValueError
-        If the labels are not there, or the name of the file ends otherwise.
     """
     file = Path(path)
     if not file.is_file():

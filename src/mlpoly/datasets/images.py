@@ -82,15 +82,6 @@ def load_images(
         user's cache.
     seed : int
         Seed of the split of the digits. It is not a training seed: leave it, and all networks see the same split.
-
-    Raises
-    ------
-    ValueError
-        If `name` is neither a known name nor a path.
-    FileNotFoundError
-        If there are no such files; the message lists the folders that were searched.
-    FileFormatError
-        If a file is damaged or the images and labels do not fit together.
     """
     if name == "digits":
         with explain_missing("the data set digits", "scikit-learn"):
@@ -141,10 +132,7 @@ def _read_folder(folder: Path) -> list[_Array]:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read an IDX file of unsigned bytes, plain or .gz.
-
-    Four bytes 0, 0, 8 (bytes) and the number of axes come first, then the sizes of the axes as big-endian integers.
-    """
+    """Read an IDX file of unsigned bytes, plain or .gz: 0, 0, 8, number of axes, their sizes (big-endian), content."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         kind, axes = content[:3], content[3]

@@ -23,8 +23,7 @@ def convert_llama2c(
 ) -> Any:
     """Write a model of llama2.c in the layout of Hugging Face, with its vocabulary as vocab.json, and return it.
 
-    The checkpoint is in the first format of llama2.c, as stories260K.bin: seven integers, then float32; tok512.bin is
-    its vocabulary. Returns a LlamaForCausalLM, or raises a FileFormatError for files that are not whole.
+    The checkpoint is in the first format of llama2.c, as stories260K.bin: seven integers, then float32.
     """
     transformers = library("transformers", "transformers", "reading models of llama2.c")
     sizes, weights = _read_checkpoint(Path(checkpoint))
@@ -45,10 +44,7 @@ def convert_llama2c(
 
 @torch.no_grad()
 def generate_tokens(model: Any, sequences: int, length: int, start: int, seed: int = 0) -> np.ndarray:
-    """Sample token ids (sequences, length) from a causal language model of transformers, at temperature 1.
-
-    Every sequence begins with the token `start`; sampling continues where the model ends a text.
-    """
+    """Sample token ids (sequences, length) that begin with the token `start` from a causal model at temperature 1."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     token, past = torch.full((sequences, 1), start, device=device), None

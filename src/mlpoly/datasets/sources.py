@@ -81,11 +81,6 @@ def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: b
         Folder that gets a folder `name`, by default `cache_dir()`.
     force : bool
         Whether to download files that are there already.
-
-    Raises
-    ------
-    DownloadError
-        If a file cannot be downloaded or written, or has another checksum; nothing half-done stays behind.
     """
     if name not in _SOURCES:
         hint = "; the digits come with scikit-learn" if name == "digits" else ""

@@ -65,9 +65,8 @@ class Study(Generic[R]):
     ) -> Study[R]:
         """Begin a study, or resume the one in the folder; one with other options or sources is refused and kept.
 
-        `sources` are fingerprints of what the results depend on besides the options: "model", "text". Options that
-        `may_change` may differ from those of the study in the folder; its stages answer for that themselves. `restart`
-        discards the stages that the folder has, and further arguments go into `about`.
+        `sources` are fingerprints of what the results depend on besides the options. Options that `may_change` may
+        differ from those in the folder; the stages answer for that. `restart` discards the stages that the folder has.
         """
         new = {"kind": kind.__name__, "version": __version__, "command": COMMAND.get(), "config": config}
         new |= {"sources": dict(sources), "machine": describe_machine(device), **about}

@@ -31,7 +31,6 @@ class Conversion(Tabular, Plottable):
     polynomials : mapping of str to Polynomial
         Polynomials by the names of their blocks, in the model's order.
     errors : mapping of str to BlockErrors
-        Errors of each of them.
     provenance : dict
         Method, degree and options, model, data and versions, as JSON can hold them.
     unbounded : mapping of str to Polynomial

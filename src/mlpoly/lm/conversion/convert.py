@@ -45,15 +45,14 @@ def convert(
     shrinkage: float | str = 0.0,
     closed_form: bool = True,
 ) -> Conversion:
-    """Fit polynomials of a given degree to the feedforward blocks of a language model.
+    """Fit polynomials of a given degree to the feedforward blocks of a language model, which is left as it is.
 
-    Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same arguments. Fits are
-    fast, and every process makes all of them; the errors in closed form, which are not, are divided among them.
+    Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same arguments. Every
+    process makes all fits; the errors in closed form, which take longer, are divided among them.
 
     Parameters
     ----------
     model : nn.Module
-        Language model. It is left as it is; see `graft` and `evaluate` for the model with the polynomials in place.
     moments : Moments
         Moments of the inputs of its blocks, see `collect`.
     degree : int

@@ -22,10 +22,7 @@ _RIDGE = 1e-8  # of the mean variance, for inputs that vary in fewer directions 
 def baseline_modules(
     model: nn.Module, replaced: Mapping[str, Any], batches: Iterable[Any], baselines: Sequence[Baseline]
 ) -> dict[Baseline, dict[str, nn.Module]]:
-    """Return, for each baseline, the module that takes the place of each of the blocks named in `replaced`.
-
-    Means and linear maps are estimated from the batches; the model runs on them once, if those are asked for.
-    """
+    """For each baseline the modules in the places of the blocks named in `replaced`, estimated from the batches."""
     if not replaced or not baselines:  # the model need not have blocks then
         return {name: {} for name in baselines}
     blocks = [block for block in find_blocks(model) if block.name in replaced]
@@ -36,10 +33,7 @@ def baseline_modules(
 
 
 class _Regression:
-    """Least-squares affine map from a block's inputs to its outputs, from sums over inputs.
-
-    Only the products that it needs are summed: those that `MomentAccumulator` sums would be twice as many.
-    """
+    """Least-squares affine map from a block's inputs to its outputs; sums half the products of `MomentAccumulator`."""
 
     def __init__(self, net: Layer) -> None:
         self._net, self._count = net, 0

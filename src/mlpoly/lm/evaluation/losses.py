@@ -35,15 +35,7 @@ class Loss:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Tabular, Plottable):
-    """Losses of one model on the same data.
-
-    Attributes
-    ----------
-    rows : tuple of Loss
-        Losses, that of the model as it is first.
-    tokens : int
-        Number of predictions, or of hidden states, that the means are over.
-    """
+    """Losses of one model on the same data, that of the model as it is first."""
 
     rows: tuple[Loss, ...]
     tokens: int
@@ -132,10 +124,6 @@ def evaluate(
         Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
         position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
 
-    Returns
-    -------
-    Evaluation
-
     Examples
     --------
     >>> import torch
@@ -144,8 +132,6 @@ def evaluate(
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
     >>> ids = torch.arange(10).reshape(2, 5)
     >>> found = evaluate(model, convert(model, collect(model, [ids]), degree=5), [ids])
-    >>> [row.by for row in found.rows]
-    ['', 'polynomial', 'removed', 'mean', 'linear']
     >>> found.loss().kl < found.loss(by="linear").kl
     True
     """
@@ -200,10 +186,7 @@ def evaluate(
 def _compared(
     model: nn.Module, out: Any, batch: Batch, labels: Any, next_token: bool
 ) -> tuple[Tensor, Tensor | None, bool]:
-    """Return the rows (n, v) of an output that count, their targets (n,) if known, and whether they are hidden states.
-
-    The rows are logits or hidden states, one for each position, or logits of each sample.
-    """
+    """The rows (n, v) of an output that count, their targets (n,) if known, and whether they are hidden states."""
     hidden = not isinstance(out, Tensor) and getattr(out, "logits", None) is None
     value = out if isinstance(out, Tensor) else getattr(out, "last_hidden_state" if hidden else "logits", None)
     if isinstance(value, Tensor) and value.ndim == 2 and len(value) == batch.shape[0] and value.shape[1] > 1:

@@ -123,18 +123,7 @@ _KINDS = {"agreement": _agreement, "negation": _negation, "sum": _sum, "brackets
 
 
 def sentences(n: int, seed: int = 0) -> list[Sentence]:
-    """Draw sentences of the language.
-
-    Parameters
-    ----------
-    n : int
-        Number of sentences; the kinds have the same probability.
-    seed : int
-
-    Returns
-    -------
-    list of Sentence
-    """
+    """Draw n sentences of the language, of kinds of the same probability."""
     rng, names, drawn = np.random.default_rng(seed), tuple(_KINDS), []
     for _ in range(n):
         draws = _Draws(names[rng.integers(len(names))], rng, len(names))
@@ -157,9 +146,8 @@ def example_text(n: int = 8_000, seed: int = 1) -> str:
     Examples
     --------
     >>> from mlpoly.lm import example_text
-    >>> print(example_text(3), end="")
+    >>> print(example_text(2), end="")
     it is false that children are not old ? yes .
     yesterday the kings were young .
-    [ ] .
     """
     return "\n".join(" ".join(sentence.words) for sentence in sentences(n, seed)) + "\n"

@@ -51,15 +51,7 @@ def load_model(
     -------
     model : transformers.PreTrainedModel
     tokenizer : transformers.PreTrainedTokenizerBase or None
-        Tokenizer, None if the folder has none. Where a GGUF file says so, it begins texts with a beginning-of-sequence
-        token.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such model, or it has no weights that can be read safely.
-    ValueError
-        If weights are missing from the checkpoint.
+        None if the folder has none.
 
     Examples
     --------

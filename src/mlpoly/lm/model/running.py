@@ -137,8 +137,7 @@ def watching(model: nn.Module, blocks: Sequence[Block]) -> Iterator[Callable[[Ba
     """Give a function that runs a model on a batch, and calls `see` with what enters each of its blocks.
 
     `see` gets a block, its inputs (n, d) without those at padding, which may change afterwards, and the batch that they
-    belong to; an expert of a mixture gets the tokens that are routed to it. An input that is NaN or infinite raises
-    ValueError.
+    belong to. An input that is NaN or infinite raises ValueError.
     """
     running: list[tuple[Batch, See]] = []  # nothing while the user's own code runs the model
     finite: list[tuple[str, Tensor]] = []

@@ -68,8 +68,8 @@ def collect(
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
     save_to : path, optional
-        Folder for the result, and for what is done so far. If the pass is killed, the same call resumes it. A function
-        for `groups` must then be the same one: its code is compared, its constants and what it closes over.
+        Folder for the result, and for what is done so far. If the pass is killed, the same call resumes it, unless
+        `groups` is a function of your own: whether it is still the same cannot be seen.
     save_every : float
         Seconds between saves. For large models, where a save takes long, they are rarer.
     resume : bool
@@ -93,10 +93,14 @@ def collect(
     names, about, here = [block.name for block in chosen], describe_model(model), world()
     masked = None if mask is None else getattr(mask, "__qualname__", type(mask).__qualname__)
     options = {"model weights": about["weights"], "blocks": names, "groups": rule.kind, "tokens": tokens}
-    # Functions may share a name, as all lambdas do.
-    options |= {"mask": masked, "precision": precision, "code of groups": rule.fingerprint}
+    options |= {"mask": masked, "precision": precision}
     checkpoint = Checkpoint(save_to, options, save_every)
     found, done = checkpoint.start(resume)
+    if done.batches and not rule.resumes:
+        raise ValueError(
+            f"groups is a function, and whether it is that of the pass in {save_to} cannot be seen; start again with "
+            f"resume=False or another save_to."
+        )
     reader.skip(done.batches, done.fingerprint)
     rule.state = dict(done.calibration)
     sums: dict[str, dict[int, RowSums]] = {name: {} for name in names}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from mlpoly.arrays import as_integer
 from mlpoly.extras import library
-from mlpoly.lm.model.identity import function_fingerprint
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -26,7 +25,7 @@ class Grouping:
     """One group for all inputs; the other rules are subclasses."""
 
     calibrates: bool = False  # whether `calibrate` must see the first batch before the pass
-    fingerprint: str | None = None  # of a function of the user's, whose name does not say what it does
+    resumes: bool = True  # whether `kind` says all that a resumed pass must have in common with the one before
 
     def __init__(self, kind: str = "none", *labels: str) -> None:
         self.kind = kind  # a pass is resumed, and moments are merged, only with the same
@@ -56,14 +55,9 @@ class _FirstToken(Grouping):
 class NormOutliers(Grouping):
     """Inputs of unusual length in groups of their own: above `factor` medians, or below one over `factor`.
 
-    The median length is that of the first batch. Both sides are needed: behind a normalisation the tokens with
-    massive activations, among them attention sinks that are not the first token, are the *short* ones (in SmolLM2-135M
-    0.16 medians in the middle blocks, 3.2 in the last), while the others stay between about 0.5 and 1.7.
-
-    Parameters
-    ----------
-    factor : float
-        A number above 1. The default, 2, lies in the gap between these.
+    The median length is that of the first batch. Both sides are needed: behind a normalisation the tokens with massive
+    activations are the *short* ones (in SmolLM2-135M 0.16 medians in the middle blocks, 3.2 in the last), while the
+    others stay between about 0.5 and 1.7. The default factor, 2, lies in the gap.
     """
 
     calibrates = True
@@ -89,17 +83,10 @@ class NormOutliers(Grouping):
 
 
 class TokenClusters(Grouping):
-    """Inputs in groups by the nearest of a few centres, by k-means in the first batch of every block's inputs.
+    """Inputs in groups by the nearest of `count` centres, by k-means in the first batch of every block's inputs.
 
-    The inputs of a block are far from one Gaussian, but near a mixture of a few: separators, attention sinks, frequent
-    words and the rest. The first batch should look like the others: shuffle the sequences if their order has a meaning.
-
-    Parameters
-    ----------
-    count : int
-        Number of groups, at least 2; fewer are found where the first batch has fewer different inputs.
-    seed : int
-        Seed of the first centres.
+    The first batch should look like the others: shuffle the sequences if their order has a meaning. Fewer groups are
+    found where it has fewer different inputs.
     """
 
     calibrates = True
@@ -131,11 +118,13 @@ class TokenClusters(Grouping):
 
 
 class _ByFunction(Grouping):
-    """Groups that a function of the user's chooses."""
+    """Groups that a function of the user's chooses, whose name does not say what it does."""
+
+    resumes = False
 
     def __init__(self, function: GroupFunction) -> None:
         super().__init__(f"function {getattr(function, '__qualname__', type(function).__qualname__)}")
-        self._function, self.fingerprint = function, function_fingerprint(function)
+        self._function = function
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return the function's integers, checked."""

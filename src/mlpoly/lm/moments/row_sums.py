@@ -74,11 +74,10 @@ def merge_groups(one: Mapping[int, GroupMoments], other: Mapping[int, GroupMomen
 
 
 class RowSums:
-    """Sums over a stream of rows.
+    """Sums over a stream of rows, in the given precision: by default double on the CPU up to 1024 columns, else single.
 
-    Products have the given precision, by default double on the CPU up to 1024 columns and single elsewhere, and are
-    made for a few thousand rows at a time; they are added up in float64. Rows are shifted by the mean of the first few
-    thousand, so that a large mean costs no digits. Until there are enough of them they wait in their own dtype.
+    Products are made for a few thousand rows at a time and added up in float64. Rows are shifted by the mean of the
+    first few thousand, so that a large mean costs no digits.
     """
 
     def __init__(self, precision: Precision | None = None) -> None:

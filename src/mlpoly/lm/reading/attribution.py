@@ -26,12 +26,10 @@ Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blo
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
     """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.
 
-    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, by the degree that is natural to the fit:
-    Hermite degree under the inputs it was fitted under. Under one Gaussian the parts are orthogonal, and part k is
-    what degree k adds to the best polynomial of degree k - 1. They are not the monomials of x of degree k: those
-    depend on where zero is, grow with the mean of the inputs and cancel one another. Under a mixture the parts still
-    add up, but they are no longer orthogonal. `x` (..., d) are inputs of the block, and `direction`, (o,) or (..., o),
-    has weights of the outputs, the same for all inputs or one set for each.
+    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``: what degree k adds to the best polynomial
+    of degree k - 1, by Hermite degree under the inputs of the fit. Under one Gaussian the parts are orthogonal; under a
+    mixture they only add up. They are not the monomials of x, which depend on where zero is and cancel one another. `x`
+    (..., d) are inputs of the block, and `direction`, (o,) or (..., o), has weights of the outputs.
     """
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
@@ -107,10 +105,9 @@ def attribute(
     """Return what every degree of every block adds to the logit of a token, at each position of a prompt.
 
     The blocks see the activations of the original model, nothing is grafted. Only the direct path is counted: block,
-    residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The final
-    norm is linear once its divisor is known, and the divisor is the one at that position when the whole model runs.
-    Contributions are then linear in the blocks' outputs and add up: degrees to the polynomial's output, blocks to the
-    sum of their outputs. A norm between a block and the residual stream (Gemma 2) is treated likewise.
+    residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The divisor
+    of the final norm is that of the whole model at this position, so that contributions are linear in the blocks'
+    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs.
 
     Parameters
     ----------
@@ -132,17 +129,6 @@ def attribute(
     -------
     Attribution
         ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import attribute, collect, convert
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=2)).eval()
-    >>> cubic = convert(model, collect(model, [torch.arange(20).reshape(2, 10)]), degree=3)
-    >>> found = attribute(model, cubic, [3, 1, 4, 1, 5])
-    >>> found.parts.shape  # blocks, tokens, degrees 0 to 3
-    (2, 5, 4)
     """
     chosen = polynomials_of(polys)
     ids = prompt_ids(prompt, tokenizer)

@@ -56,16 +56,12 @@ def block_features(
         - "term": terms of the shared decomposition of the quadratic, see `mlpoly.decompose`.
         - "form": the principal forms themselves.
         - "neuron": hidden units.
-        - "direction": `directions` of your own.
+        - "direction": `directions` (m, d) of the inputs of your own.
         - "pca": principal components of the block's inputs; "random": random directions. These two are controls.
     k : int
         Number of features; fewer if there are fewer.
-    token : int, optional
-        Token id, for "token".
-    difference : (int, int), optional
-        Two token ids a, b, for the logit of a less that of b.
-    directions : array (m, d), optional
-        Input directions a_r for "direction": the value is a_r . x, standardised.
+    token, difference : int or (int, int), optional
+        For "token": a token id, or two ids a, b for the logit of a less that of b.
     inputs : Gaussian, optional
         Distribution of the block's inputs, ``moments.gaussian(block)``; by default that of the fit.
     seed : int
@@ -75,15 +71,12 @@ def block_features(
 
     Examples
     --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, collect, convert
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> quadratic = convert(model, collect(model, [torch.arange(20).reshape(2, 10)]), degree=2)
-    >>> name = "model.layers.0.mlp"
-    >>> features = block_features(quadratic.polynomials[name], model, name, k=3)
-    >>> len(features), features.values(torch.zeros(5, 8)).shape  # at five inputs of the block
-    (3, torch.Size([5, 3]))
+    >>> import torch
+    >>> from mlpoly.lm import block_features, collect, convert, load_model
+    >>> model, name = load_model()[0], "model.layers.1.mlp"
+    >>> quadratic = convert(model, collect(model, [torch.arange(50)[None]], name), degree=2, closed_form=False)
+    >>> block_features(quadratic.polynomials[name], model, name, k=3)
+    FeatureSet(model.layers.1.mlp, principal, k=3)
     """
     if kind not in get_args(FeatureKind):
         raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(FeatureKind)))}, got {kind!r}.")

@@ -58,12 +58,7 @@ class BlockForms(Plottable, TableList):
         return Chart("Principal forms by block", [Panel(curves, Axis("leading forms", "forms", "log"), y)])
 
 
-def block_forms(
-    polys: Polynomials,
-    moments: Moments,
-    degrees: Sequence[int] = (1, 2, 3),
-    k: int = 128,
-) -> BlockForms:
+def block_forms(polys: Polynomials, moments: Moments, degrees: Sequence[int] = (1, 2, 3), k: int = 128) -> BlockForms:
     """Output directions by the variance that every block writes along them at each degree; exact, without samples.
 
     Parameters
@@ -81,17 +76,6 @@ def block_forms(
     -------
     BlockForms
         A list of `FormSpectrum`; ``print`` shows it as a table, ``.plot()`` draws curves.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from mlpoly.lm import block_forms, collect, convert
-    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
-    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
-    >>> moments = collect(model, [torch.arange(10).reshape(2, 5)])
-    >>> found = block_forms(convert(model, moments, degree=3), moments)
-    >>> [(form.degree, round(sum(form.fractions), 3)) for form in found]
-    [(1, 1.0), (2, 1.0), (3, 1.0)]
     """
     chosen, wanted = polynomials_of(polys), [as_integer("degrees", degree, 1) for degree in degrees]
     rows = BlockForms()

@@ -44,17 +44,8 @@ class BlockSpectra(Plottable, TableList):
         return Chart("Fractions of the blocks' variance by degree", [panel])
 
 
-def block_spectra(
-    model: nn.Module,
-    moments: Moments,
-    degree: int = 6,
-    *,
-    shrinkage: float | str = 0.0,
-) -> BlockSpectra:
-    """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs.
-
-    See `mlpoly.degree_spectrum`: without a sample it says in advance what the best polynomial of any degree leaves
-    unexplained as long as the inputs are Gaussian. ``print`` shows the result as a table.
+def block_spectra(model: nn.Module, moments: Moments, degree: int = 6, *, shrinkage: float | str = 0.0) -> BlockSpectra:
+    """Degree spectra of all blocks in `moments`, each under the Gaussian of its inputs, see `mlpoly.degree_spectrum`.
 
     Parameters
     ----------
@@ -69,17 +60,7 @@ def block_spectra(
     Returns
     -------
     BlockSpectra
-        A list of `BlockSpectrum`; ``.plot()`` draws it.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from mlpoly.lm import block_spectra, collect
-    >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
-    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
-    >>> found = block_spectra(model, collect(model, [torch.arange(10).reshape(2, 5)]), degree=3)
-    >>> found[0].block, len(found[0].fractions), round(sum(found[0].fractions) + found[0].rest, 3)
-    ('1', 3, 1.0)
+        A list of `BlockSpectrum`; ``print`` shows it as a table, ``.plot()`` draws it.
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
     spectra = BlockSpectra()

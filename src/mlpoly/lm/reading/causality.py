@@ -30,9 +30,8 @@ _ROWS = 16384  # rows of the unembedding that are worked on at once
 class CausalScore:
     """Predicted against measured changes when a feature is removed, and when it is doubled.
 
-    Correlations and slopes (measured over predicted) are about zero, not about means: where no change is predicted,
-    none should be measured. All tokens enter, with the weight of the squares of their changes. A score is None where
-    it says nothing: forms and neurons are changed in the block's output, which then is as predicted by construction.
+    Correlations and slopes (measured over predicted) are about zero, and weight tokens by the squares of their changes.
+    A score is None for forms and neurons where they are changed in the block's output: it then is as predicted.
     """
 
     correlation: float  # of the changes of the logits, feature removed
@@ -73,26 +72,21 @@ def check_features(
 ) -> CausalScores:
     """Compare what should happen when a feature is removed or doubled with what does happen in the model.
 
-    The model runs with each feature changed by `steer`, at all tokens at once. Two things are predicted: the change of
-    the block's output, which is the change of the feature's amount times what it writes, and that of the logits, by
-    the direct path alone: residual stream, final norm with the divisor that it has at this token, unembedding; logits
-    less their mean. The first says whether the polynomial is right about the block, the second whether the direct path
-    is the whole story: what later blocks make of the change, also of changes at earlier tokens, is measured but not
-    predicted, so that less than 1 is to be expected in early blocks.
+    The model runs with each feature changed by `steer`, at all tokens at once. Two changes are predicted: of the
+    block's output, the change of the feature's amount times what it writes; and of the logits less their mean, by the
+    direct path alone: residual stream, final norm with its divisor at this token, unembedding. What later blocks make
+    of the change is measured but not predicted, so that less than 1 is to be expected in early blocks.
 
-    A feature that reads a direction is its square alone. Moving the input along the direction also changes what is
-    linear in it, and its products with other directions. These are odd in the feature's value z, so that the square
-    itself is compared with the even part of the block, (f(z) + f(-z)) / 2 - f(0); and with `polys` the change of the
-    whole polynomial is compared as well, which has all of that. The direct path by itself is checked where what the
-    feature writes is taken out of the block's output, whatever it reads: the one score that means the same for all
-    kinds, since forms and neurons are always changed there.
+    A feature that reads a direction is its square alone, and moving the input also changes what is odd in its value z.
+    So the square is compared with the even part of the block, (f(z) + f(-z)) / 2 - f(0), and with `polys` the change of
+    the whole polynomial is compared as well. The direct path by itself is checked where what the feature writes is
+    taken out of the block's output: the one score that means the same for all kinds.
 
     Parameters
     ----------
     model : torch.nn.Module
         The language model that the features belong to, best in float32: changes can be smaller than what 16 bits round.
     features : FeatureSet, or several
-        Features of one block or of many, see `block_features`.
     batches : iterable
         Batches of tokens, as `collect` takes them.
     polys : Conversion or mapping, optional
@@ -106,18 +100,6 @@ def check_features(
     -------
     CausalScores
         A list of `CausalScore` in the order of the features; ``print`` shows it as a table.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, check_features, collect, convert
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
-    >>> cubic = convert(model, collect(model, tokens), degree=3)
-    >>> scores = check_features(model, block_features(cubic.polynomials[name], model, name, k=3), tokens, polys=cubic)
-    >>> [round(score.polynomial_block_correlation, 3) for score in scores]  # of the changes, polynomial and block
-    [1.0, 1.0, 1.0]
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

@@ -42,7 +42,6 @@ def read_features(
     model : torch.nn.Module
         The language model that the features belong to.
     features : FeatureSet, or several
-        Features of one block or of many, see `block_features`.
     batches : iterable
         Batches of tokens, as `collect` takes them.
     tokenizer : tokenizer, sequence of str or None
@@ -52,8 +51,8 @@ def read_features(
     window : (int, int)
         Number of tokens before and behind the peak of a context.
     tokens : int
-        Number of tokens whose logits are raised, and lowered; tokens that the text does not have are left out. There
-        are none for a head that does not read the residual stream through one norm (BERT, ALBERT).
+        Number of tokens whose logits are raised, and lowered, of those that the text has. There are none for a head
+        that does not read the residual stream through one norm (BERT, ALBERT).
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
 
@@ -62,18 +61,6 @@ def read_features(
     FeatureReadings
         A list of `FeatureReading` in the order of the features; ``print`` shows it as a table, ``print(found[0])`` one
         feature on a screen, ``.plot()`` bars.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, collect, convert, read_features
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
-    >>> poly = convert(model, collect(model, tokens), degree=2).polynomials[name]
-    >>> found = read_features(model, block_features(poly, model, name, k=3), tokens)
-    >>> len(found), found[0].squared, len(found[0].positive)  # one context from each of the two sequences
-    (3, True, 2)
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

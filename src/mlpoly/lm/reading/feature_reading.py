@@ -51,11 +51,7 @@ class Context:
 
 @dataclass(frozen=True)
 class FeatureReading:
-    """One feature of a block, seen on text.
-
-    Its value is in standard deviations under the moments. A feature that enters as a square writes the same on both
-    sides, but reads something else on each.
-    """
+    """One feature of a block, seen on text; its value is in standard deviations under the moments."""
 
     block: str
     kind: str
@@ -168,39 +164,19 @@ def with_scores(
     causal: Sequence[CausalScore] | None = None,
     readability: Sequence[ReadabilityScore] | None = None,
 ) -> FeatureReadings:
-    """Readings with the scores of `check_features` and `readability`, which are of the same features in that order.
+    """Readings with the scores of `check_features` and `readability`, which are of the same k features in that order.
 
     Parameters
     ----------
     readings : FeatureReadings
         Those of k features, from `read_features`.
     causal : sequence of k CausalScore, optional
-        What `check_features` returns.
     readability : sequence of k ReadabilityScore, optional
-        What `readability` returns.
 
     Returns
     -------
     FeatureReadings
         New records of the k features, with the scores in their fields `causal` and `readability`.
-
-    Raises
-    ------
-    ValueError
-        If the scores are of other features.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, check_features, collect, convert, read_features, with_scores
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
-    >>> features = block_features(convert(model, collect(model, tokens)).polynomials[name], model, name, k=3)
-    >>> scores = check_features(model, features, tokens)
-    >>> found = with_scores(read_features(model, features, tokens), causal=scores)
-    >>> [reading.causal is score for reading, score in zip(found, scores, strict=True)]
-    [True, True, True]
     """
     found = FeatureReadings(readings)
     for field, scores in (("causal", causal), ("readability", readability)):

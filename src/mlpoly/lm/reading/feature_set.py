@@ -29,8 +29,7 @@ class FeatureSet(Tabular):
 
     Attributes
     ----------
-    block : str
-    kind : str
+    block, kind : str
     names : tuple of k str
     writes : Tensor (k, o)
         What one unit of the amount adds to the block's output.
@@ -40,10 +39,9 @@ class FeatureSet(Tabular):
         Mean of the block's inputs.
     weights : str
         Fingerprint of the block's weights.
-    functionals : Tensor (k, d) or None
-        For squares: the value is functional . (x - center).
-    directions : Tensor (k, d) or None
-        For squares: how the input changes, on average, while the value rises by one.
+    functionals, directions : Tensor (k, d) or None
+        For squares: the value is functional . (x - center), and directions are how the input changes, on average, while
+        the value rises by one.
     reader : callable or None
         Function from inputs (n, d) to values (n, k), for the other kinds.
     """

@@ -62,23 +62,19 @@ def readability(
     """Score how well the last few tokens predict whether a feature is active, without a human reader.
 
     A feature is active on its positive side where its value is among the largest 5 % on `batches`, and on its negative
-    side where it is among the smallest: the same fraction for all features, so that their scores can be compared. Each
-    side is predicted by itself; a feature has the scores of the side whose three have the larger mean. That choice
-    favours every feature a little, controls such as "random" and "pca" included.
-
-    The predictors are fitted to `batches` and judged on `held_out`:
+    side where it is among the smallest. A feature has the scores of the side whose three have the larger mean, which
+    favours every feature a little, controls such as "random" included. Three predictors are fitted to `batches` and
+    judged on `held_out`:
 
     - current: mean activity at the current token, shrunk to the overall mean;
     - recent: a sum of one term for each of the last tokens, by ridge regression on one-hot tokens;
-    - tree: a decision tree with up to 16 leaves, which splits on the mean activity at the current token, at the one
-      before, and so on.
+    - tree: a decision tree of depth 4 on the mean activities at the current token, at the one before, and so on.
 
     Parameters
     ----------
     model : torch.nn.Module
         The language model that the features belong to.
     features : FeatureSet, or several
-        Features of one block or of many, see `block_features`.
     batches, held_out : iterable
         Batches of tokens, as `collect` takes them, to fit to and to judge on: different text.
     last : int
@@ -91,19 +87,6 @@ def readability(
     ReadabilityScores
         A list of `ReadabilityScore` in the order of the features; ``print`` shows it as a table. A score is NaN where
         the held-out text has no active token, or none that is not.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, collect, convert, readability
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> text, other = torch.randint(20, (2, 8, 32))
-    >>> name = "model.layers.0.mlp"
-    >>> poly = convert(model, collect(model, [text]), degree=2).polynomials[name]
-    >>> found = readability(model, block_features(poly, model, name, k=3), batches=[text], held_out=[other])
-    >>> [score.current > 0.5 for score in found]  # better than chance
-    [True, True, True]
     """
     sets = as_sets(features)
     last = as_integer("last", last, 1)

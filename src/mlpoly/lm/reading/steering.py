@@ -35,28 +35,13 @@ def steer(
     how : {"scale", "add"}
         "scale" multiplies the values by `amount`: 0 removes the features, 2 doubles them. Features that read a
         direction are changed in the block's *input*, which moves along the features' directions until their values are
-        as wanted, and the block itself computes what follows. Forms and neurons are changed in its output.
-        "add" adds `amount` times what the features write, each of them once, to the block's output at every token.
+        as wanted. Forms and neurons are changed in its output. "add" adds `amount` times what the features write, each
+        of them once, to the block's output at every token.
 
     Yields
     ------
     torch.nn.Module
         The model.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, collect, convert, steer
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> ids, name = torch.arange(20).reshape(2, 10), "model.layers.0.mlp"
-    >>> poly = convert(model, collect(model, [ids]), degree=2).polynomials[name]
-    >>> before = model(ids).logits
-    >>> with steer(model, block_features(poly, model, name)[0], amount=0.0):  # without the strongest feature
-    ...     print(torch.equal(model(ids).logits, before))
-    False
-    >>> torch.allclose(model(ids).logits, before)
-    True
     """
     (features,) = as_sets([features])
     standing = grafted(model)  # a polynomial is steered in its block's place

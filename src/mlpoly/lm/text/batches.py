@@ -21,11 +21,7 @@ _END = object()  # of an iterator
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch and the n positions of it that count.
-
-    In a batch of token ids the positions are those of the tokens. In one of images, sounds or embeddings, `laid_out`
-    has them, once the model runs and shows how many there are.
-    """
+    """One batch and the n positions of it that count: of tokens, or of what a model makes of images and sounds."""
 
     number: int  # among all batches, from 0
     inputs: dict[str, Tensor]  # arguments of the model
@@ -44,10 +40,7 @@ class Batch:
         return self.main == "input_ids"
 
     def laid_out(self, places: int) -> Batch:
-        """Return the batch with this many positions in all its samples together; with token ids, itself.
-
-        The ids at the positions are then -1, as there are none.
-        """
+        """Return the batch with this many positions in all samples together, with ids -1; one of token ids as it is."""
         if self.of_tokens:
             return self
         if places not in self._layouts:
@@ -108,8 +101,7 @@ class Reader:
 
     With a number of `tokens`, the last batch is cut so that there are exactly this many. A `mask` of token ids (b, t)
     says which positions count, besides those that are not padding. The hash is over the tokens that count, sequence by
-    sequence, so that it does not depend on padding or on how sequences are put into batches. Batches without token ids
-    are hashed whole, and their samples counted.
+    sequence; batches without token ids are hashed whole, and their samples counted.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:

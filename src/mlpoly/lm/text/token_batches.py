@@ -35,7 +35,7 @@ def token_batches(
     seed: int | None = None,
     bos: bool = True,
 ) -> TokenBatches:
-    """Cut text into sequences of equal length, in batches.
+    """Cut text into sequences of equal length: batches (b, t) of int64 that can be iterated more than once.
 
     Parameters
     ----------
@@ -56,19 +56,12 @@ def token_batches(
         Whether to put around every sequence what the tokenizer puts around a text: the beginning-of-sequence token if
         it adds one, BERT's [CLS] and [SEP].
 
-    Returns
-    -------
-    TokenBatches
-        An iterable of int64 tensors (b, t) that can be iterated more than once.
-
     Examples
     --------
-    >>> from mlpoly.lm import token_batches
-    >>> class Bytes:  # a tokenizer of transformers has this method too
-    ...     def encode(self, text, add_special_tokens=True):
-    ...         return list(text.encode())
-    >>> [tuple(batch.shape) for batch in token_batches(Bytes(), "a short text", length=4, batch_size=2)]
-    [(2, 4), (1, 4)]
+    >>> from mlpoly.lm import example_text, load_model, token_batches
+    >>> batches = token_batches(load_model()[1], example_text(100), length=16, batch_size=4)
+    >>> next(iter(batches)).shape
+    torch.Size([4, 16])
     """
     sources: tuple[Source, ...] = (text,) if isinstance(text, (str, PathLike)) else tuple(text)
     if not sources:
@@ -169,24 +162,18 @@ class TokenBatches:
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
-    r"""Cut a text at the end of a line into a part to work with and a part to evaluate on, which do not overlap.
+    """Cut a text into a part to work with and one to evaluate on, at the line end nearest to a fraction of it.
 
     Parameters
     ----------
     text : str
     held_out : float
-        Fraction of the text in the second part, between 0 and 1; the cut is made at the line end nearest to it.
+        Fraction of the text in the second part, between 0 and 1.
 
     Returns
     -------
     first, second : str
         Joined, they are the text.
-
-    Examples
-    --------
-    >>> from mlpoly.lm import split_text
-    >>> split_text("one\ntwo\nthree\nfour\n", held_out=0.3)
-    ('one\ntwo\nthree\n', 'four\n')
     """
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
         raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")

@@ -52,10 +52,7 @@ def _byte(piece: str) -> str:
 
 
 def vocabulary(path: str | PathLike[str]) -> list[str]:
-    """Return the text of every token, by id, from a vocab.json or its folder.
-
-    The file has a list of texts, or a mapping between ids and texts in either direction.
-    """
+    """The text of every token, by id, from a vocab.json or its folder: a list, or a mapping between ids and texts."""
     file = Path(path)
     file = file / "vocab.json" if file.is_dir() else file
     try:

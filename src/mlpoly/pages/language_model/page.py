@@ -32,11 +32,7 @@ _METHODS = {
 
 
 def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
-    """Write the report, one HTML file that opens without a network, and return its path.
-
-    A section for which the results hold nothing is left out; files beside the page are linked if they are there by
-    then.
-    """
+    """Write the report, one HTML file that opens without a network; a section without results is left out."""
     target, about = Path(path), results.about
     name = (about.get("model") or {}).get("model", "A language model")
     page = Page(f"{name} with polynomials in place of its blocks", "A study", about.get("version", ""))

@@ -63,9 +63,8 @@ def study_lm(
         A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
         tokenizer need. None for text in the language of the shipped model, see `example_text`.
     out : path
-        Folder for everything: polynomials in ``<block>/``, moments, results/*.json, tables/*.csv and report.html.
-        Run again after an interruption, the study resumes: stages that are done are not computed again. A folder with a
-        study of another model, text or options is refused.
+        Folder for polynomials in ``<block>/``, moments, results/*.json, tables/*.csv and report.html. Run again after
+        an interruption, the study resumes; a folder with a study of another model, text or options is refused.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
     held_out : str or Path, optional
@@ -73,13 +72,8 @@ def study_lm(
     prompt : str, optional
         Text that is taken apart token by token; by default the beginning of the held-out text.
     device : str
-        A device of PyTorch.
     resume : bool
         Whether to use what the folder already has; otherwise, with --restart on the command line, it is replaced.
-
-    Returns
-    -------
-    LmResults
     """
     if model is not None and text is None:
         raise ValueError("text is missing: name a file, of which a few thousand words are enough (--text FILE).")
@@ -110,13 +104,7 @@ def study_lm(
             table.unlink()
     with nullcontext() if "moments" in store.parts else store.stage("moments"):  # a file of their own has them
         moments = collect(
-            net,
-            train,
-            config.blocks,
-            groups=config.groups,
-            tokens=tokens,
-            save_to=folder / "moments",
-            resume=resume,
+            net, train, config.blocks, groups=config.groups, tokens=tokens, save_to=folder / "moments", resume=resume
         )
     study = LmStudy(store, config, net, texts, train, judge, moments, wiring)
     study_spectra(study)

@@ -73,10 +73,7 @@ def study_spectra(study: LmStudy) -> None:
     """Degree spectra of all blocks, up to the highest degree that is fitted at least."""
     if study.config.spectrum_degree:
         highest = max(study.config.spectrum_degree, *study.degrees)
-        study.store.run(
-            "spectra",
-            lambda: {"spectra": tuple(block_spectra(study.model, study.moments, highest))},
-        )
+        study.store.run("spectra", lambda: {"spectra": tuple(block_spectra(study.model, study.moments, highest))})
 
 
 def study_degrees(study: LmStudy) -> Conversion | None:
@@ -135,10 +132,7 @@ def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
     readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
     causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
     scores = readability(model, sets, study.train, held_out)
-    return {
-        "features": tuple(with_scores(readings, causal, scores)),
-        "forms": tuple(block_forms(polys, study.moments)),
-    }
+    return {"features": tuple(with_scores(readings, causal, scores)), "forms": tuple(block_forms(polys, study.moments))}
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
