@@ -13,36 +13,25 @@ from support.data import data_folder
 from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
 from support.tiny_models import VOCABULARY, llama
 
-from mlpoly.datasets.llama2c import convert_llama2c, generate_tokens, read_vocabulary
+from mlpoly.datasets.llama2c import convert_llama2c, generate_tokens
 from mlpoly.datasets.sources import _SOURCES
-from mlpoly.errors import FileFormatError
 from mlpoly.lm import load_model
 
 PIECES = [f"piece {i}".encode() for i in range(VOCABULARY - 1)] + ["é".encode()]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    checkpoint, tokens = tmp_path / "model.bin", tmp_path / "tok.bin"
-    checkpoint.write_bytes(checkpoint_bytes(llama(tie_word_embeddings=True)))
-    tokens.write_bytes(vocabulary_bytes(PIECES))
-    return checkpoint, tokens
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_model_comes_back_bit_for_bit(tmp_path: Path, files: tuple[Path, Path], tied: bool) -> None:
-    model = llama(tie_word_embeddings=tied, rms_norm_eps=1e-5)
-    files[0].write_bytes(checkpoint_bytes(model))
-    convert_llama2c(*files, tmp_path / "folder")
+def test_a_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=True, rms_norm_eps=1e-5)
+    (tmp_path / "model.bin").write_bytes(checkpoint_bytes(model))
+    (tmp_path / "tok.bin").write_bytes(vocabulary_bytes(PIECES))
+    convert_llama2c(tmp_path / "model.bin", tmp_path / "tok.bin", tmp_path / "folder")
     read, _ = load_model(tmp_path / "folder")
-    expected = model.state_dict()
-    assert read.state_dict().keys() == expected.keys()
-    for name, weight in read.state_dict().items():
-        assert torch.equal(weight, expected[name]), name
+    expected, found = model.state_dict(), read.state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
     ids = torch.arange(12).reshape(2, 6)
     with torch.no_grad():
         torch.testing.assert_close(read(ids).logits, model(ids).logits, atol=1e-6, rtol=1e-5)
-    assert json.loads((tmp_path / "folder" / "vocab.json").read_text())[-1] == "é"
+    assert json.loads((tmp_path / "folder" / "vocab.json").read_text())[-2:] == ["piece 30", "é"]
 
 
 @pytest.mark.data
@@ -62,29 +51,11 @@ def test_the_checksums_are_those_of_stories260k() -> None:
         assert f"sha256:{hashlib.sha256(content).hexdigest()}" == known["stories260K.bin"]
 
 
-def test_damaged_files_are_refused(tmp_path: Path, files: tuple[Path, Path]) -> None:
-    checkpoint, tokens = files
-    whole, texts = checkpoint.read_bytes(), tokens.read_bytes()
-    checkpoint.write_bytes(whole[:-4])
-    with pytest.raises(FileFormatError, match="its header promises"):
-        convert_llama2c(checkpoint, tokens, tmp_path / "folder")
-    tokens.write_bytes(texts[:-1])
-    with pytest.raises(FileFormatError, match="is not a vocabulary"):
-        read_vocabulary(tokens)
-    checkpoint.write_bytes(whole)
-    tokens.write_bytes(vocabulary_bytes(PIECES[:-1]))
-    with pytest.raises(FileFormatError, match="has 31 tokens, but"):
-        convert_llama2c(checkpoint, tokens, tmp_path / "folder")
-    assert not (tmp_path / "folder").exists()
-
-
 def test_text_is_drawn_from_the_model() -> None:
     model = llama()
     before = torch.random.get_rng_state()
     tokens = generate_tokens(model, 4000, 3, start=1)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert np.array_equal(tokens, generate_tokens(model, 4000, 3, start=1))
-    assert not np.array_equal(tokens, generate_tokens(model, 4000, 3, start=1, seed=1))
     with torch.no_grad():
         p = model(torch.tensor([[1]])).logits[0, -1].softmax(-1).double().numpy()
     counts = np.bincount(tokens[:, 1], minlength=VOCABULARY)

@@ -14,8 +14,7 @@ from support.tiny_models import recorded
 
 import mlpoly as mp
 from mlpoly.importers import find_blocks
-from mlpoly.lm.conversion.block_errors import BlockErrors
-from mlpoly.lm.conversion.conversion import Conversion
+from mlpoly.lm.conversion.conversion import BlockErrors, Conversion
 from mlpoly.lm.conversion.convert import Method, convert
 from mlpoly.lm.model.graft import graft
 from mlpoly.lm.moments.collect import collect

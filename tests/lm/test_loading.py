@@ -145,22 +145,10 @@ def write_gguf(path: Path, begins: bool | None) -> None:
         step()
 
 
-@pytest.mark.parametrize("reader", ["transformers", "gguf"])
 @pytest.mark.parametrize("begins", [True, False, None])
-def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(
-    begins: bool | None, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(begins: bool | None, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     write_gguf(tmp_path / "tiny.gguf", begins)
-    if reader == "gguf":  # as with older versions of transformers, which have no reader of their own
-        begins_texts = sys.modules["mlpoly.lm.model.loading"]._begins_texts
-
-        def without(*args: Any) -> bool:
-            with monkeypatch.context() as patch:
-                patch.setitem(sys.modules, "transformers.integrations.gguf.reader", None)
-                return begins_texts(*args)
-
-        monkeypatch.setattr("mlpoly.lm.model.loading._begins_texts", without)
     model, tokenizer = load_model(tmp_path / "tiny.gguf")
     first = [0] if begins else []
     assert tokenizer.encode("abc") == [*first, 4, 3]

@@ -38,10 +38,8 @@ def checkpoint_bytes(model: Any) -> bytes:
         angles.cos().numpy(),
         angles.sin().numpy(),
     ]
-    if not c.tie_word_embeddings:
-        parts.append(weights["lm_head.weight"])
     sizes = [c.hidden_size, c.intermediate_size, c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads]
-    sizes += [c.vocab_size if c.tie_word_embeddings else -c.vocab_size, c.max_position_embeddings]
+    sizes += [c.vocab_size, c.max_position_embeddings]
     return struct.pack("<7i", *sizes) + b"".join(np.ascontiguousarray(p, "<f4").tobytes() for p in parts)
 
 

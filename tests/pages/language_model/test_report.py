@@ -12,11 +12,10 @@ import pytest
 from support.pages import NASTY, assert_harmless, island, sections
 
 from mlpoly.lm import feature_page
-from mlpoly.lm.conversion.block_errors import BlockErrors
+from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_forms import FormSpectrum
-from mlpoly.lm.reading.block_spectra import BlockSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
 from mlpoly.lm.reading.readability import ReadabilityScore

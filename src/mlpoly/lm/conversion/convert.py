@@ -13,8 +13,7 @@ from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
-from mlpoly.lm.conversion.block_errors import BlockErrors, HeldOutErrors, closed_form_error
-from mlpoly.lm.conversion.conversion import Conversion
+from mlpoly.lm.conversion.conversion import BlockErrors, Conversion, HeldOutErrors, closed_form_error
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.running import visit

@@ -13,16 +13,20 @@ Each sentence is of one of four kinds, and each kind has one word that follows f
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 _NOUNS = {"dog": "dogs", "cat": "cats", "tree": "trees", "bird": "birds", "child": "children", "king": "kings"}
 _ADJECTIVES = ("old", "young", "small", "big", "quiet", "loud")
-_COPULAS = {("today", 0): "is", ("today", 1): "are", ("yesterday", 0): "was", ("yesterday", 1): "were"}
+_COPULAS = {("today", False): "is", ("today", True): "are", ("yesterday", False): "was", ("yesterday", True): "were"}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _DEEPEST = 4  # brackets that are open at one time
-_NUMBERS = tuple(map(tuple, (_NOUNS, _NOUNS.values())))  # singular and plural nouns
+_PLURALS = tuple(_NOUNS.values())
+_DIGITS = tuple(map(str, range(10)))
 
 # Tokens in the order of their ids, after those of the tokenizer itself.
 WORDS = (
@@ -30,7 +34,7 @@ WORDS = (
     *("it", "true", "false", "that", "not", "?", "yes", "no", "+", "="),
     *(word for pair in _NOUNS.items() for word in pair),
     *_ADJECTIVES,
-    *map(str, range(10)),
+    *_DIGITS,
     *(bracket for pair in _CLOSING.items() for bracket in pair),
 )
 
@@ -44,79 +48,50 @@ class Sentence:
     nats: tuple[float, ...]
 
 
-class _Draws:
-    """The words of a sentence as they are drawn, with the probability of each."""
-
-    def __init__(self, kind: str, rng: np.random.Generator, kinds: int) -> None:
-        self.kind, self.rng = kind, rng
-        self.words: list[str] = []
-        self.nats: list[float] = []
-        self.pending = math.log(kinds)  # the kind is known from the first word, which carries its information
-
-    def say(self, *words: str) -> None:
-        """Add words that follow from those before."""
-        for word in words:
-            self.words.append(word)
-            self.nats.append(self.pending)
-            self.pending = 0.0
-
-    def one_of(self, *words: str) -> str:
-        """Add one of some words, all of the same probability, and return it."""
-        word = words[self.rng.integers(len(words))]
-        self.pending += math.log(len(words))
-        self.say(word)
-        return word
-
-    def noun(self) -> int:
-        """Add a noun and return its number, 0 or 1."""
-        word = self.one_of(*_NUMBERS[0], *_NUMBERS[1])
-        return int(word in _NUMBERS[1])
+# What a rule gives: the next word, or a choice of equal probabilities, to which the answer is the one that was drawn.
+_Rule = Generator[str | tuple[Any, ...], Any, None]
+_COIN = (False, True)
 
 
-def _agreement(draws: _Draws) -> None:
-    tense = draws.one_of("today", "yesterday")
-    draws.say("the")
-    number = draws.noun()
-    # A second noun, of any number, stands between the two in half of the sentences.
-    draws.pending += math.log(2)
-    if draws.rng.integers(2):
-        draws.say("near", "the")
-        draws.noun()
-    draws.say(_COPULAS[tense, number])
-    draws.one_of(*_ADJECTIVES)
+def _agreement() -> _Rule:
+    tense = yield "today", "yesterday"
+    yield "the"
+    noun = yield (*_NOUNS, *_PLURALS)
+    if (yield _COIN):  # a second noun, of any number, stands between the two in half of the sentences
+        yield "near"
+        yield "the"
+        yield (*_NOUNS, *_PLURALS)
+    yield _COPULAS[tense, noun in _PLURALS]
+    yield _ADJECTIVES
 
 
-def _negation(draws: _Draws) -> None:
-    draws.say("it", "is")
-    sign = draws.one_of("true", "false") == "true"
-    draws.say("that")
-    draws.one_of(*_NUMBERS[1])
-    draws.say("are")
-    draws.pending += math.log(2)
-    negated = bool(draws.rng.integers(2))
+def _negation() -> _Rule:
+    yield from ("it", "is")
+    truth = yield "true", "false"
+    yield "that"
+    yield _PLURALS
+    yield "are"
+    negated = yield _COIN
     if negated:
-        draws.say("not")
-    draws.one_of(*_ADJECTIVES)
-    draws.say("?", "yes" if sign != negated else "no")
+        yield "not"
+    yield _ADJECTIVES
+    yield from ("?", "yes" if (truth == "true") != negated else "no")
 
 
-def _sum(draws: _Draws) -> None:
-    digits = tuple(map(str, range(10)))
-    first = draws.one_of(*digits)
-    draws.say("+")
-    second = draws.one_of(*digits)
-    draws.say("=", str((int(first) + int(second)) % 10))
+def _sum() -> _Rule:
+    first = yield _DIGITS
+    yield "+"
+    second = yield _DIGITS
+    yield from ("=", str((int(first) + int(second)) % 10))
 
 
-def _brackets(draws: _Draws) -> None:
-    stack = [draws.one_of(*_CLOSING)]
+def _brackets() -> _Rule:
+    stack = [(yield tuple(_CLOSING))]
     while stack:
-        if len(stack) < _DEEPEST:
-            draws.pending += math.log(2)
-            if draws.rng.integers(2):
-                stack.append(draws.one_of(*_CLOSING))
-                continue
-        draws.say(_CLOSING[stack.pop()])
+        if len(stack) < _DEEPEST and (yield _COIN):
+            stack.append((yield tuple(_CLOSING)))
+        else:
+            yield _CLOSING[stack.pop()]
 
 
 _KINDS = {"agreement": _agreement, "negation": _negation, "sum": _sum, "brackets": _brackets}
@@ -124,12 +99,23 @@ _KINDS = {"agreement": _agreement, "negation": _negation, "sum": _sum, "brackets
 
 def sentences(n: int, seed: int = 0) -> list[Sentence]:
     """Draw n sentences of the language, of kinds of the same probability."""
-    rng, names, drawn = np.random.default_rng(seed), tuple(_KINDS), []
+    rng, kinds, drawn = np.random.default_rng(seed), tuple(_KINDS), []
     for _ in range(n):
-        draws = _Draws(names[rng.integers(len(names))], rng, len(names))
-        _KINDS[draws.kind](draws)
-        draws.say(".")
-        drawn.append(Sentence(draws.kind, tuple(draws.words), tuple(draws.nats)))
+        kind = kinds[rng.integers(len(kinds))]
+        words, nats = list[str](), list[float]()
+        pending = math.log(len(kinds))  # information that the next word carries; the first one has that of the kind
+        rule, answer = _KINDS[kind](), None
+        with suppress(StopIteration):
+            while True:
+                word, answer = rule.send(answer), None
+                if isinstance(word, tuple):
+                    pending += math.log(len(word))
+                    word = answer = word[rng.integers(len(word))]
+                if isinstance(word, str):
+                    words.append(word)
+                    nats.append(pending)
+                    pending = 0.0
+        drawn.append(Sentence(kind, (*words, "."), (*nats, 0.0)))
     return drawn
 
 

@@ -107,17 +107,12 @@ def load_model(
 
 def _begins_texts(place: str, gguf_file: str, revision: str | None) -> bool:
     """Whether a GGUF file says that texts begin with the beginning-of-sequence token."""
+    from gguf import GGUFReader
     from transformers.utils.hub import cached_file
 
-    file, key = str(cached_file(place, gguf_file, revision=revision)), "tokenizer.ggml.add_bos_token"
-    try:
-        from transformers.integrations.gguf.reader import read_gguf_metadata
-    except ImportError:  # an older version
-        from gguf import GGUFReader  # takes seconds for a large vocabulary
-
-        field = GGUFReader(file).get_field(key)
-        return field is not None and bool(field.parts[field.data[0]][0])
-    return bool(read_gguf_metadata(file)[0].get(key, False))
+    reader = GGUFReader(str(cached_file(place, gguf_file, revision=revision)))
+    field = reader.get_field("tokenizer.ggml.add_bos_token")
+    return field is not None and bool(field.parts[field.data[0]][0])
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:

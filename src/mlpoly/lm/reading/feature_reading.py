@@ -99,31 +99,7 @@ class FeatureReadings(Plottable, TableList):
 
 
 def describe(feature: FeatureReading) -> str:
-    """A feature on one screen: what it explains, where it is large, and which logits it moves.
-
-    Parameters
-    ----------
-    feature : FeatureReading
-        One of those that `read_features` returns.
-
-    Returns
-    -------
-    str
-        Lines with the name, the variance explained, a histogram of the values, contexts on both sides, tokens, and the
-        scores that it has (`with_scores`). ``print(feature)`` prints the same.
-
-    Examples
-    --------
-    >>> import torch, transformers
-    >>> from mlpoly.lm import block_features, collect, convert, describe, read_features
-    >>> sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_hidden_layers=1)).eval()
-    >>> tokens, name = [torch.arange(20).reshape(2, 10)], "model.layers.0.mlp"
-    >>> poly = convert(model, collect(model, tokens), degree=2).polynomials[name]
-    >>> features = block_features(poly, model, name, "direction", directions=torch.eye(8)[:1])  # the first input
-    >>> print(describe(read_features(model, features, tokens)[0]).splitlines()[0])
-    model.layers.0.mlp, direction 0 (direction; enters as its square)
-    """
+    """A feature of `read_features` in plain text, on one screen: where it is large, and which logits it moves."""
     if not isinstance(feature, FeatureReading):
         raise TypeError(f"feature must be one of those that read_features returns, got {type(feature).__name__}.")
     most = max(feature.histogram) or 1.0

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mlpoly.charts.chart import Axis, Chart, Curve, Panel, degree_bars, degree_colour
-from mlpoly.lm.conversion.block_errors import BlockErrors
+from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
-from mlpoly.lm.reading.block_forms import FormSpectrum
-from mlpoly.lm.reading.block_spectra import BlockSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import percent

@@ -9,11 +9,10 @@ from typing import Any
 
 from mlpoly.codec import to_plain
 from mlpoly.files import make_folder, write_csv
-from mlpoly.lm.conversion.block_errors import BlockErrors
+from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_forms import FormSpectrum
-from mlpoly.lm.reading.block_spectra import BlockSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
 from mlpoly.lm.reading.feature_reading import FeatureReading
 from mlpoly.studies.study import Study
 

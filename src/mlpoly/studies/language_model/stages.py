@@ -17,8 +17,7 @@ from mlpoly.lm.model.tracing import Trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_features import block_features
-from mlpoly.lm.reading.block_forms import block_forms
-from mlpoly.lm.reading.block_spectra import block_spectra
+from mlpoly.lm.reading.block_spectra import block_forms, block_spectra
 from mlpoly.lm.reading.causality import check_features
 from mlpoly.lm.reading.contexts import read_features
 from mlpoly.lm.reading.feature_reading import with_scores
