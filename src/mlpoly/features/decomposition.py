@@ -8,19 +8,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    check_finite,
-    constant,
-    namespace,
-    no_gradients,
-    rounding_error,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, no_gradients
+from mlpoly.arrays.checks import as_integer, check_finite
+from mlpoly.arrays.placement import cast_like, constant, rounding_error, take_rows, to_numpy, widen
 from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root, unit
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of

@@ -7,19 +7,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_output,
-    check_shape,
-    constant,
-    eye,
-    namespace,
-    to_numpy,
-)
+from mlpoly.arrays import Array, cast_like, constant, eye, namespace, to_numpy
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_output, check_shape
 from mlpoly.features.quadratic_part import check_part, signs, times_root
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs

@@ -7,18 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    cast_like,
-    cast_result,
-    chunks,
-    constant,
-    eye,
-    namespace,
-    safe_inverse,
-    take_rows,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, namespace, safe_inverse
+from mlpoly.arrays.placement import cast_like, cast_result, constant, eye, take_rows, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import check_monomials, ladder
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial

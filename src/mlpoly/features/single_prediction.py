@@ -8,17 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_columns,
-    check_finite,
-    check_shape,
-    on,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, on, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_shape
 from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output

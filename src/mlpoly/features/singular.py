@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_shape,
-    namespace,
-    promote,
-    to_numpy,
-)
+from mlpoly.arrays import Array, cast_like, namespace, promote, to_numpy
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
 from mlpoly.features.quadratic_part import check_part
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static

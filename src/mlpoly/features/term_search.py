@@ -6,19 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    add_at,
-    cast_like,
-    constant,
-    eye,
-    namespace,
-    rounding_error,
-    scalar,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, add_at, namespace
+from mlpoly.arrays.placement import cast_like, constant, eye, rounding_error, scalar, take_rows, to_numpy, widen
 from mlpoly.features.quadratic_part import QuadraticPart, gram
 
 

@@ -8,17 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_columns,
-    check_finite,
-    check_names,
-    check_shape,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_names, check_shape
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial

@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    check_shape,
-    eye,
-    is_low_precision,
-    namespace,
-    namespace_of,
-    readable,
-    widen,
-)
+from mlpoly.arrays import Array, astype, eye, is_low_precision, namespace, namespace_of, readable, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
 from mlpoly.records import trusted
 
 if TYPE_CHECKING:

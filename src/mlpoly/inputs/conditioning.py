@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    constant,
-    constant_index,
-    device,
-    eye,
-    namespace_of,
-    no_gradients,
-    readable,
-    rounding_error,
-    safe_inverse,
-    take_rows,
-    to_numpy,
-    triangular_factor,
-    widen,
-)
+from mlpoly.arrays import Array, device, namespace_of, no_gradients, readable, safe_inverse, triangular_factor
+from mlpoly.arrays.placement import constant, constant_index, eye, rounding_error, take_rows, to_numpy, widen
 from mlpoly.inputs.coordinates import principal_axes, rounding_floor
 
 if TYPE_CHECKING:

@@ -7,27 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    cast_result,
-    check_finite,
-    check_names,
-    check_shape,
-    column_names,
-    constant,
-    eye,
-    namespace,
-    namespace_of,
-    positive_semidefinite,
-    promote,
-    readable,
-    scalar,
-    take_rows,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, positive_semidefinite, readable
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import astype, cast_result, constant, eye, promote, scalar, take_rows, widen
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.inputs.interface import Gaussians, digest

@@ -10,23 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_shape,
-    namespace,
-    namespace_of,
-    on,
-    promote,
-    readable,
-    safe_inverse,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, readable, safe_inverse
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
+from mlpoly.arrays.placement import cast_like, on, promote, take_rows, to_numpy, widen
 from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.records import map_arrays
 from mlpoly.tables import Table, Tabular

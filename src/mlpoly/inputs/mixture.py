@@ -9,25 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    check_names,
-    check_shape,
-    column_names,
-    constant,
-    namespace,
-    namespace_of,
-    promote,
-    readable,
-    rounding_error,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, readable
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import astype, constant, promote, rounding_error, take_rows, to_numpy, widen
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, posterior

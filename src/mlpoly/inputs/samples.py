@@ -7,24 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_finite,
-    check_names,
-    check_shape,
-    chunks,
-    column_names,
-    namespace,
-    namespace_of,
-    readable,
-    safe_inverse,
-    scalar,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, namespace, namespace_of, readable, safe_inverse
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import scalar, take_rows, to_numpy, widen
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Inputs, digest

@@ -6,17 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_result,
-    namespace,
-    no_gradients,
-    readable,
-    safe_inverse,
-    scalar,
-    to_numpy,
-)
+from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.placement import cast_result, scalar, to_numpy
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs

@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    cast_result,
-    check_columns,
-    check_finite,
-    check_shape,
-    constant,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, cast_result, constant, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.inputs import Inputs, checked_inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean

@@ -9,17 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    check_shape,
-    chunks,
-    constant_index,
-    namespace,
-    readable,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, constant_index, namespace, readable, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, check_shape
 from mlpoly.scores.means import checked_outputs, estimate
 from mlpoly.scores.number import Estimate
 
