@@ -36,8 +36,6 @@ class ChaosPolynomial(Polynomial):
     exponents : tuple of tuples of int, t by r
         The multi-indices a; an integer array is accepted as well.
     values : array (o, t)
-    inputs, report, source
-        As in any `Polynomial`.
     """
 
     center: Array
