@@ -27,14 +27,9 @@ class Samples(Inputs):
     x : array (n, d) or data frame
         One sample in each row; any floating dtype. Integers become float64.
     weights : array (n,), optional
-        Not negative; they are divided by their sum. By default all samples count the same.
+        Not negative; they are divided by their sum. By default, None, all samples count the same.
     names : sequence of d str, optional
         Names of the inputs; by default the columns of a data frame.
-
-    Attributes
-    ----------
-    weights : array (n,) or None
-        Weights with sum one; None if all samples count the same.
 
     Examples
     --------

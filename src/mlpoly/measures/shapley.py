@@ -27,11 +27,8 @@ class Shapley(Tabular, Plottable):
     Attributes
     ----------
     values : array (g, o)
-        They add up to ``prediction - mean``.
-    mean : array (o,)
-        E[f].
-    prediction : array (o,)
-        f(x).
+        They add up to ``prediction - mean``, f(x) - E[f].
+    mean, prediction : array (o,)
     standard_error : array (g, o) or None
         Where orders were drawn instead of enumerated.
     groups : tuple of str
@@ -58,21 +55,10 @@ class Shapley(Tabular, Plottable):
 def shapley(
     net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:
-    """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
+    """Shapley values of the prediction at x (d,) of a network with one hidden layer, under dependent inputs.
 
-    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f].
-
-    Parameters
-    ----------
-    net : network with one hidden layer
-    x : array (d,)
-    inputs : Gaussian or GaussianMixture
-    groups, permutations, seed
-        As in `sensitivity`.
-
-    Returns
-    -------
-    Shapley
+    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f]. The
+    other arguments are those of `sensitivity`.
 
     Examples
     --------

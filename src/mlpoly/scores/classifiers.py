@@ -18,15 +18,7 @@ _ENTRIES = 2**22  # outputs whose softmax is taken at once
 
 
 def kl_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
-    """Mean KL(softmax f || softmax p) over samples, in nats; for one output, of the sigmoids.
-
-    Parameters
-    ----------
-    f, p : array (n, o)
-        Logits.
-    weights : array (n,), optional
-        Not negative.
-    """
+    """Mean KL(softmax f || softmax p) of logits (n, o) over samples, in nats; for one output, of the sigmoids."""
     f, p = checked_outputs(f, p)
     return estimate(divergences(f, p), f, weights)
 
