@@ -26,11 +26,10 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None = None) -> T:
-    """Return the record that `to_plain` made a value from.
+    """Return the record that `to_plain` made a value from, or raise a FileFormatError that names the first misfit.
 
     Fields that the class does not have are ignored, and fields with a default may be missing, so that files of other
     versions load. Where a float is expected, null is NaN, and where an array is, {"array": name} is one of `arrays`.
-    Raises a FileFormatError that names the first place where the value does not fit.
     """
     with explain_missing("reading results"):
         import cattrs

@@ -38,8 +38,7 @@ def explain_missing(purpose: str, package: str | None = None) -> Iterator[None]:
     """Make the import of a missing optional library inside the block say which extra to install.
 
     `purpose` is the subject of the message, "finetune" for example, and `package` the name of the library where it
-    differs from that of the import. Any other error than that of a library which one of the extras would install
-    passes through unchanged: a library that is installed but broken explains itself.
+    differs from that of the import. A library that is installed but broken explains itself.
     """
     try:
         yield

@@ -25,8 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a
 def replacing(path: str | PathLike[str]) -> Iterator[Path]:
     """Give a temporary file beside `path` that replaces it at the end, so that a crash leaves no half-written file.
 
-    The file exists, empty and with the permissions of any new file. Its name is random, so that no other process
-    writes to it and no link of that name redirects it.
+    Its name is random, so that no other process writes to it and no link of that name redirects it.
     """
     target = Path(path)
     if not target.parent.is_dir():

@@ -14,28 +14,13 @@ _switch = {"on": True}
 
 
 def progress(show: bool) -> None:
-    """Switch progress bars, and the lines that long studies print, on or off, from now on and everywhere.
-
-    Parameters
-    ----------
-    show : bool
-        They are on at first, and drawn only where stderr is a terminal.
-
-    Examples
-    --------
-    >>> import mlpoly as mp
-    >>> mp.progress(False)
-    """
+    """Switch progress bars, and the lines that long studies print, on (as at first) or off everywhere."""
     _switch["on"] = bool(show)
 
 
 @contextmanager
 def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """Give a function `update(done, note)` that draws a progress bar on stderr once the work has taken two seconds.
-
-    Nested work gets a line of its own below. Nothing is drawn when stderr is not a terminal, so that logs and
-    notebooks under test stay clean.
-    """
+    """Give a function `update(done, note)` that draws a progress bar on a terminal, after two seconds."""
     bar = _Bar(title, total) if _switch["on"] and sys.stderr.isatty() else None
     try:
         yield bar.update if bar is not None else lambda done, note: None

@@ -48,10 +48,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def trusted(kind: type[T], **values: Any) -> T:
-    """Return a record of these fields without running its checks; the others have their defaults, or are None.
-
-    For values that are right by construction, or cannot be read, such as those under jit.
-    """
+    """Return a record of these fields without its checks: right by construction, or unreadable, as under jit."""
     names = _names(kind)
     for name in values:
         if name not in names:

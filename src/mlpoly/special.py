@@ -117,10 +117,7 @@ def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array
 
 
 def clenshaw(coefficients: Array, t: Array) -> Array:
-    """The sum of coefficients[k] he_k(t) over k, by Clenshaw's recurrence, or Horner's rule where the degree is low.
-
-    Coefficients (degree + 1, ...) ascend, and their trailing axes broadcast against t (..., h).
-    """
+    """The sum of coefficients[k] he_k(t) over k; coefficients (degree + 1, ...) broadcast against t (..., h)."""
     (coefficients,) = promote(coefficients)  # powers of 16-bit numbers lose their digits
     last = coefficients.shape[0] - 1
     if last == 0:

@@ -22,28 +22,14 @@ _SUBSCRIPT = re.compile(r"\b([A-Za-z]|sum)_(\w+)")  # of the formulas below
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts and numbers under the names of their columns.
-
-    Attributes
-    ----------
-    columns : tuple of str
-    rows : tuple of tuple
-        One entry for each column: a text, a number, or None for an empty place.
-    title : str
-    formula : str
-        Line below the title such as "f(x) = W_2 relu(W_1 x + b_1)", with indices written "_1".
-    note : str
-        Remark below the rows.
-    limit : int, optional
-        Number of rows that are shown; by default all. The DataFrame always has all of them.
-    """
+    """Rows of texts and numbers under the names of their columns."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]  # one entry for each column: a text, a number, or None for an empty place
     title: str = ""
-    formula: str = ""
-    note: str = ""
-    limit: int | None = None
+    formula: str = ""  # line below the title such as "f(x) = W_2 relu(W_1 x + b_1)", with indices written "_1"
+    note: str = ""  # remark below the rows
+    limit: int | None = None  # number of rows that are shown; by default all, as always in the DataFrame
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> Table:
@@ -135,20 +121,10 @@ class Plottable:
         return chart_of(self, **options)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the picture with matplotlib.
+        """Draw the picture with matplotlib, and return the figure.
 
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Axes to draw on: of a chart its first panel, while other pictures of several axes take their place in the
-            figure. By default those of a new figure of pyplot.
-        **options
-            Those of `chart`, such as `title`.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            ``plt.show()`` shows it, a notebook does so by itself, ``figure.savefig(path, dpi=120)`` writes it.
+        On axes `ax` a chart has its first panel, while other pictures of several axes take their place in the figure;
+        by default it is a new figure of pyplot. The options are those of `chart`, such as `title`.
         """
         from mlpoly.charts.matplotlib import show  # needs matplotlib
 

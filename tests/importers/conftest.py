@@ -2,12 +2,12 @@
 
 import pytest
 
-from mlpoly.importers.adapters import _adapters
+from mlpoly.importers.adapters import ADAPTERS
 
 
 @pytest.fixture
 def adapters():
     """Restore the adapter registry after the test."""
-    before = list(_adapters)
+    before = list(ADAPTERS)
     yield
-    _adapters[:] = before
+    ADAPTERS[:] = before

@@ -315,10 +315,6 @@ def test_the_test_input_leaves_no_trace():
     assert calls and module.runs == 1
 
 
-def test_meta_device_has_nothing_to_check():
-    assert repr(from_torch(Remote(limit=3.0).to("meta"))) == GLU % "silu"
-
-
 def test_bloom_with_slices_leaves_its_bias_out():
     options = {"vocab_size": 32, "hidden_size": D, "n_layer": 1, "n_head": 2}
     config = transformers.BloomConfig(**options, pretraining_tp=2, slow_but_exact=True)
@@ -332,19 +328,12 @@ def test_bloom_with_slices_leaves_its_bias_out():
 # -- weights ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn], ids=str)
-def test_quantised_weights(llama, dtype):
+def test_quantised_weights(llama):
+    dtype = torch.int8
     part = llama.layers[0].mlp.up_proj
     part.weight = nn.Parameter(torch.zeros(H, D).to(dtype), requires_grad=False)
     with pytest.raises(TypeError, match=rf"up_proj of LlamaMLP has a quantised weight \({dtype}\).*dequantize"):
         find_blocks(llama)[0].net()
-
-
-def test_layers_take_plain_linears_only():
-    model = next(c for c in CASES if c.family == "OPT").build()
-    model.decoder.layers[0].fc1 = LowRank(D, H)
-    with pytest.raises(TypeError, match="fc1 of OPTDecoderLayer is a LowRank, not a Linear"):
-        find_blocks(model)[0].net()
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Llama", "Phi3", "OPT"])
@@ -411,19 +400,6 @@ def test_functions_as_activations():
         activation_from_torch(nn.functional.softsign)
 
 
-def test_subclass_of_an_activation():
-    class Same(transformers.activations.GELUActivation):
-        pass
-
-    class Other(transformers.activations.GELUActivation):
-        def forward(self, x):
-            return -x
-
-    assert activation_from_torch(Same()).name == "gelu"
-    with pytest.raises(TypeError, match="activation Other"):
-        activation_from_torch(Other())
-
-
 # -- whole models ----------------------------------------------------------------------------------
 
 
@@ -450,15 +426,6 @@ def test_pattern_errors(llama):
         find_blocks(many, "x")
 
 
-def test_blocks_print_and_compare(llama):
-    block = find_blocks(llama)[0]
-    assert repr(block) == "Block('layers.0.mlp', LlamaMLP)"
-    assert block == find_blocks(llama)[0]
-    assert len({*find_blocks(llama), *find_blocks(llama)}) == 2
-    shared = Remote()
-    assert [b.name for b in find_blocks(nn.Sequential(shared, nn.LayerNorm(D), shared))] == ["0"]
-
-
 def test_sequential_blocks_and_their_insides():
     inner = nn.Sequential(nn.Linear(D, H), nn.ReLU(), nn.Linear(H, D))
     model = nn.ModuleDict(
@@ -473,7 +440,7 @@ def test_sequential_blocks_and_their_insides():
 
 
 def test_nothing_found(llama):
-    with pytest.raises(TypeError, match=r"knows in ModuleList[\s\S]*Linear, Bilinear[\s\S]*def adapt"):
+    with pytest.raises(TypeError, match=r"knows in ModuleList.*Linear, Bilinear.*register_adapter\(TheBlocksClass"):
         find_blocks(nn.ModuleList([nn.Linear(2, 2), nn.Bilinear(2, 2, 2)]))
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got str"):
         find_blocks("llama")
@@ -588,33 +555,7 @@ def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
         find_blocks(ScaledLayer(D, 2, H))[0].net()
 
 
-def test_an_own_adapter_goes_before_a_family(adapters, llama):
-    seen = []
-
-    def adapt(m):
-        seen.append(m)
-        return mp.GLU(m.gate_proj.weight, None, m.up_proj.weight, None, m.down_proj.weight, None, "silu")
-
-    register_adapter(lambda m: type(m).__name__ == "LlamaMLP", adapt)
-    assert repr(find_blocks(llama)[0].net()) == GLU % "silu"
-    assert seen == [llama.layers[0].mlp]
-
-
 # -- polynomials in the blocks' place --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_polynomial_in_place_of_a_block(llama, dtype):
-    blocks = find_blocks(llama)
-    seen = record(llama, blocks, TOKENS)
-    x = seen["layers.0.mlp"][0][0]
-    poly = mp.fit(blocks[0].net(), mp.Gaussian.from_samples(x.reshape(-1, D), shrinkage=0.1), degree=5)
-    llama.to(dtype).layers[0].mlp = poly.bounded(3.0).to_torch()
-    assert llama.layers[0].mlp.dtype == torch.float32
-    hidden = record(llama, blocks[1:], TOKENS)["layers.1.mlp"][0][0]
-    assert hidden.dtype == dtype
-    assert torch.isfinite(hidden).all()
-    assert not torch.equal(hidden, seen["layers.1.mlp"][0][0].to(dtype))
 
 
 FIRST = """
@@ -638,9 +579,8 @@ assert "transformers" not in sys.modules
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("module", ["families", "torch_modules"])
-def test_blocks_are_found_whichever_module_was_imported_first(module):
-    subprocess.run([sys.executable, "-c", FIRST, f"mlpoly.importers.{module}"], check=True)
+def test_blocks_are_found_whichever_module_was_imported_first():
+    subprocess.run([sys.executable, "-c", FIRST, "mlpoly.importers.families"], check=True)
 
 
 # -- TransformerLens ------------------------------------------------------------------------------

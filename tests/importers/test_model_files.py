@@ -53,10 +53,6 @@ class Named(nn.Module):
         return x
 
 
-def norm(n=6):
-    return nn.BatchNorm1d(n)
-
-
 DEEP = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
 MODULES = {
     "sequential": DEEP,
@@ -72,12 +68,6 @@ MODULES = {
     "wide": nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 7), nn.Linear(7, 6), nn.Tanh(), nn.Linear(6, 3)),
     "bottleneck": nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 4)),
     "one bottleneck": Named(fc1=nn.Linear(4, 2), fc2=nn.Linear(2, 4)),  # an activation is named, so there is one
-    "norm before": nn.Sequential(nn.Linear(4, 6), norm(), nn.Tanh(), nn.Linear(6, 3)),
-    "norm and dropout": nn.Sequential(nn.Linear(4, 6), norm(), nn.Tanh(), nn.Dropout(), nn.Linear(6, 3)),
-    "norm behind": nn.Sequential(nn.Linear(4, 6), nn.Tanh(), norm(), nn.Linear(6, 3)),
-    "norms": nn.Sequential(norm(4), nn.Linear(4, 6), norm(), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), norm(),
-                           nn.Linear(6, 3), norm(3)),
-    "fixed norm": nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, affine=False), nn.Tanh(), nn.Linear(6, 3)),
 }  # fmt: skip
 UNNUMBERED = {
     "head": Named(hidden1=nn.Linear(4, 6), hidden2=nn.Linear(6, 6), head=nn.Linear(6, 2)),
@@ -188,19 +178,6 @@ def test_gated_units(names, tmp_path):
     assert_same(net, module)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_names_of_transformer_lens(gated):
-    rng = np.random.default_rng(0)
-    w = {"W_in": rng.normal(size=(4, 6)), "b_in": rng.normal(size=6), "W_out": rng.normal(size=(6, 4))}
-    w |= {"b_out": rng.normal(size=4)} | ({"W_gate": rng.normal(size=(4, 6))} if gated else {})
-    net = network_from_state({f"blocks.0.mlp.{name}": a for name, a in w.items()}, "tanh")
-    if gated:
-        expected = (np.tanh(X @ w["W_gate"]) * (X @ w["W_in"]) + w["b_in"]) @ w["W_out"] + w["b_out"]
-    else:
-        expected = np.tanh(X @ w["W_in"] + w["b_in"]) @ w["W_out"] + w["b_out"]
-    np.testing.assert_allclose(net(X), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_layouts_of_other_libraries():
     rng = np.random.default_rng(0)
     W, b, V, c = rng.normal(size=(4, 4)), rng.normal(size=4), rng.normal(size=(4, 4)), rng.normal(size=4)
@@ -258,17 +235,6 @@ def state(**options):
     return lambda: network_from_state(names, "relu", ordered=False)
 
 
-NORM = {"running_mean": np.zeros(4), "running_var": np.ones(4)}
-
-
-def sequence(*places):
-    """Square layers and, for negative places, batch norms, numbered as in a Sequential."""
-    made = {}
-    for place in places:
-        made |= {f"{place}.weight": np.eye(4)} if place >= 0 else {f"{-place}.{k}": a for k, a in NORM.items()}
-    return lambda: network_from_state(made, "relu")
-
-
 FROM_TORCH = r"mlpoly\.from_torch\(model"
 
 
@@ -286,13 +252,8 @@ FROM_TORCH = r"mlpoly\.from_torch\(model"
          "names decoder, encoder do not show the order", "from_layers"),
         ("sizes", lambda: network_from_state(linears(4, 6) | {"2.weight": np.ones((3, 5))}, "relu"), ValueError,
          "takes 5 inputs", "layout"),
-        ("batch norm by name", state(fc1__weight=np.eye(4), bn__running_mean=np.zeros(4), bn__running_var=np.ones(4),
-                                     fc2__weight=np.eye(4)), ValueError, r"a batch norm \(bn\)", FROM_TORCH),
-        ("norm between gaps", sequence(0, -2, 4), ValueError, "do not show where the activation is", FROM_TORCH),
-        ("norm without gaps", sequence(0, -1, 2), ValueError, "do not show where the activation is"),
-        ("something at the end", sequence(0, -2), ValueError, "do not show where the activation is"),
-        ("something before", sequence(-1, 3, 5), ValueError, "before the first linear layer", FROM_TORCH),
-        ("only norms", lambda: network_from_state({f"0.{k}": a for k, a in NORM.items()}), ValueError, "no linear"),
+        ("batch norm", state(fc1__weight=np.eye(4), bn__running_mean=np.zeros(4)), ValueError,
+         r"a batch norm \(bn\)", FROM_TORCH),
         ("activations", lambda: network_from_state(linears(4, 6, 3), ["relu"] * 2), ValueError, "activation has 2"),
         ("ending", lambda: read_network("model.h5"), ValueError, "not a kind of file", r"\.safetensors, \.pt"),
         ("missing", lambda: read_network("nosuch.pt"), FileNotFoundError, "no file nosuch.pt"),

@@ -60,34 +60,24 @@ def assert_same(net, graph, x=None, tolerance=1e-12):
 CHAINS = {
     "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
                        "MLP(4 -> 6 -> 3, relu)"),
-    "bias first": (["a MatMul x W", "b Add B a", "y Tanh b"], "MLP(4 -> 6 -> 6, tanh)"),
-    "no bias": (["a MatMul x W", "c Relu a", "y MatMul c V"], "MLP(4 -> 6 -> 3, relu)"),
     "gemm": (["a Gemm x W B", "c Relu a", "y Gemm c V C"], "MLP(4 -> 6 -> 3, relu)"),
-    "gemm, no bias": (["a Gemm x W", "c Relu a", "y Gemm c V -"], "MLP(4 -> 6 -> 3, relu)"),
     "gemm, transposed": ([("a Gemm x WT B", {"transB": 1}), "c Relu a", ("y Gemm c VT C", {"transB": 1})],
                          "MLP(4 -> 6 -> 3, relu)"),
     "gemm, factors": ([("a Gemm x W B", {"alpha": 0.5, "beta": -2.0}), "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
     "gemm, one bias": (["a Gemm x W one", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
-    "gemm, row": (["a Gemm x W row", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
     "deep": (["a Gemm x W B", "b Relu a", "c Gemm b S", "d Tanh c", "e Gemm d V C", "y Sigmoid e"],
              "Chain(4 -> 6 -> 6 -> 3)"),
     "affine": (["y Gemm x W B"], "Affine(4 -> 6)"),
-    "affine twice": (["a Gemm x W B", "y Gemm a V C"], "Affine(4 -> 3)"),
     "activations twice": (["a Gemm x W B", "b Relu a", "y Tanh b"], "Chain(4 -> 6 -> 6)"),
-    "activation first": (["a Tanh x", "y Gemm a W B"], "MLP(4 -> 4 -> 6, tanh)"),
     "activation alone": (["y Tanh x"], "MLP(4 -> 4 -> 4, tanh)"),
     "scaled input": (["m Sub x mean", "s Div m deviation", "a Gemm s W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
-    "bytes": (["s Div x two", "a Gemm s W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
     "constants before": (["s Sub mean x", "t Mul deviation s", "a Gemm t W B", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
     "scaled output": (["a Gemm x W B", "b Relu a", "c Gemm b V C", "d Mul c two", "e Add d C", "y Neg e"],
                       "MLP(4 -> 6 -> 3, relu)"),
-    "scaled units": (["a Gemm x W B", "b Relu a", "c Mul b two", "y Gemm c V C"], "MLP(4 -> 6 -> 3, relu)"),
     "batch norm": (["a MatMul x W", ("n BatchNormalization a B B B2 B2", {"epsilon": 0.1}), "c Relu n", "y Gemm c V C"],
                    "MLP(4 -> 6 -> 3, relu)"),
     "batch norm behind": (["a Gemm x W B", "c Relu a", "n BatchNormalization c B B B B2", "y Gemm n V C"],
                           "MLP(4 -> 6 -> 3, relu)"),
-    "batch norm first": (["n BatchNormalization x mean mean mean deviation", "a Gemm n W B", "y Relu a"],
-                         "MLP(4 -> 6 -> 6, relu)"),
     "slopes": (["a Gemm x W B", "p PRelu a B", "y Gemm p V C"], "MLP(4 -> 12 -> 3, relu)"),
     "one slope": (["a Gemm x W B", "p PRelu a two", "y Gemm p V C"], "MLP(4 -> 6 -> 3, leaky_relu(2))"),
     "nothing": (["a Gemm x W B", "i Identity a", "o Dropout i", "y Relu o"], "MLP(4 -> 6 -> 6, relu)"),
@@ -95,20 +85,14 @@ CHAINS = {
                       "MLP(4 -> 6 -> 6, relu)"),
     "many terms": (["a MatMul x W", "b Sum B a one B2", "c Relu b", "d MatMul c D", "e Sum x d", "y Sum C4 one e"],
                    "Chain(4 -> 4 -> 4)"),
-    "constant sum": (["k Sum B B one", "a MatMul x W", "y Add a k"], "Affine(4 -> 6)"),
     # Gated units and residual connections.
     "SiLU gate": (["g MatMul x W", "s Sigmoid g", "a Mul g s", "u MatMul x U", "h Mul a u", "y Gemm h V C"],
                   "GLU(4 -> 6 -> 3, silu)"),
-    "gate behind": (["g Gemm x W B", "a Mish g", "u Gemm x U B", "y Mul u a"], "GLU(4 -> 6 -> 6, mish)"),
     "product": (["g Gemm x W B", "u Gemm x U B", "y Mul u g"], "GLU(4 -> 6 -> 6, identity)"),
     "residual": (["g Gemm x W B", "a Relu g", "b Gemm a D", "y Add x b"], "Residual(MLP(4 -> 6 -> 4, relu))"),
     "residual inside": (["g Gemm x W B", "a Relu g", "b Gemm a S B", "c Tanh b", "d Add c a", "y Gemm d V C"],
                         "Chain(4 -> 6 -> 6 -> 3)"),
-    "residual behind": (["r Relu x", "g Gemm r W B", "a Relu g", "b Gemm a D", "y Add b r"], "Chain(4 -> 4 -> 4)"),
     "computed weight": (["T Transpose WT", "a MatMul x T", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
-    "sum": (["a MatMul x W", "s Sum a B", "y Relu s"], "MLP(4 -> 6 -> 6, relu)"),
-    "squeezed": (["a Gemm x W B", "b Relu a", "c MatMul b column", "y Squeeze c axis"], "MLP(4 -> 6 -> 1, relu)"),
-    "vector": (["a Gemm x W B", "b Relu a", "y MatMul b B"], "MLP(4 -> 6 -> 1, relu)"),
     "reshaped at the end": (["a Gemm x W B", "b Relu a", "c MatMul b column", "y Reshape c shape"],
                             "MLP(4 -> 6 -> 1, relu)"),
     "scikit-learn's scaler": ([("s Scaler x", {"offset": [1.0, 2.0, 3.0, 4.0], "scale": [0.5, 2.0, 1.0, 1.5]}),
@@ -174,18 +158,13 @@ def test_images_are_rows():
 ACTIVATIONS = {
     "relu": [("y Relu a")],
     "leaky_relu(0.25)": [("y LeakyRelu a", {"alpha": 0.25})],
-    "elu(0.5)": [("y Elu a", {"alpha": 0.5})],
     "celu(0.5)": [("y Celu a", {"alpha": 0.5})],
     "selu": ["y Selu a"],
     "elu(0.5) ": [("y Selu a", {"alpha": 0.5, "gamma": 1.5})],
     "sigmoid": ["y Sigmoid a"],
     "tanh": ["y Tanh a"],
     "softplus": ["y Softplus a"],
-    "softsign": ["y Softsign a"],
     "erf": ["y Erf a"],
-    "abs": ["y Abs a"],
-    "sin": ["y Sin a"],
-    "cos": ["y Cos a"],
     "mish": ["y Mish a"],
     "hardswish": ["y HardSwish a"],
     "hardtanh(0, 1)": [("y HardSigmoid a", {"alpha": 0.125, "beta": 0.25})],
@@ -196,28 +175,19 @@ ACTIVATIONS = {
     "hardtanh(-0.5, 6)": ["y Clip a low six"],
     "relu ": ["y Clip a zero"],
     "threshold(-0.5, -0.5)": ["y Clip a low -"],
-    "threshold(-6, -6)": ["y Clip a - six"],
-    "relu  ": ["y Max a zero"],
     "threshold(-6, -6) ": ["y Min six a"],
     "square": ["y Pow a two"],
     "cube": ["y Pow a three"],
     "square ": ["y Mul a a"],
     "gelu ": ["p Div a root", "q Erf p", "r Add q one", "s Mul a r", "y Mul s half"],
-    "gelu  ": ["h Mul half a", "p Div a root", "q Erf p", "r Add q one", "y Mul h r"],
     "gelu_tanh ": ["p Pow a three", "q Mul p cubic", "r Add a q", "s Mul r outer", "t Tanh s", "u Add t one",
                    "v Mul a u", "y Mul half v"],
-    "gelu_tanh  ": ["p Mul a a", "q Mul a p", "k Mul q cubic", "r Add a k", "s Mul r outer", "t Tanh s", "u Add t one",
-                    "v Mul half a", "y Mul v u"],
     "silu": ["p Sigmoid a", "y Mul a p"],
-    "silu ": ["m Neg a", "e Exp m", "d Add e one", "y Div a d"],
     "quick_gelu": ["k Mul a quick", "p Sigmoid k", "y Mul a p"],
     "mish ": ["s Softplus a", "t Tanh s", "y Mul a t"],
     "sigmoid ": ["m Neg a", "e Exp m", "d Add e one", "y Div one d"],
-    "sigmoid  ": ["m Neg a", "e Exp m", "d Add e one", "y Reciprocal d"],
     "softplus ": ["e Exp a", "d Add e one", "y Log d"],
-    "hardswish ": ["k Add a three", "c Clip k zero six", "d Div c six", "y Mul a d"],
     "relu2": ["r Relu a", "y Mul r r"],
-    "tanhshrink": ["t Tanh a", "y Sub a t"],
 }  # fmt: skip
 NUMBERS = {
     "zero": np.array(0.0), "six": np.array(6.0), "low": np.array(-0.5), "two": np.array(2.0), "three": np.array(3.0),
@@ -258,28 +228,15 @@ def test_an_activation_of_ones_own():
     assert_same(net, graph)
 
 
-def test_swish():
-    graph = model("a Gemm x W B", ("y Swish a", {"alpha": 0.5}), opset=24)
-    net = mp.from_onnx(graph)
-    assert repr(net) == "MLP(4 -> 6 -> 6, silu)"
-    y = points() @ W + B
-    np.testing.assert_allclose(net(points()), y / (1 + np.exp(-y / 2)), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("nodes", "name"),
     [
         (["r Relu a", "y Min r far"], "hardtanh(0, 25)"),
-        (["r Min a far", "y Relu r"], "hardtanh(0, 25)"),
-        (["r Relu a", "y Clip r - far"], "hardtanh(0, 25)"),
         (["y Clip a - far"], "threshold(-25, -25)"),
-        (["y Clip a near far"], "hardtanh(-7, 25)"),
         (["y Clip a zero largest"], "relu"),
         (["r Clip a near far", "y Clip r - three"], "hardtanh(-7, 3)"),
-        (["y Max a near zero"], "relu"),
         (["g Gelu a", "y Min g far"], "gelu, threshold(-25, -25)"),
         (["p Sigmoid a", "q Mul a p", "y Min q far"], "silu, threshold(-25, -25)"),
-        (["s Softplus a", "y Min far s"], "softplus, threshold(-25, -25)"),
     ],
 )
 def test_limits_on_values_far_from_zero(nodes, name):
@@ -300,12 +257,6 @@ def test_limits_on_values_far_from_zero(nodes, name):
 def test_operations_on_any_number_of_values(op, given):
     graph = model("a Gemm x W B", f"b {op} {' '.join(given)}", "c Tanh b", "y Gemm c V C", **NUMBERS)
     assert_same(mp.from_onnx(graph), graph)
-
-
-def test_numbers_of_float32_models_read_as_they_were_written():
-    graph = model("a Gemm x W B", ("y LeakyRelu a", {"alpha": 0.1}), dtype=np.float32)
-    assert mp.from_onnx(graph).activation.name == "leaky_relu(0.1)"
-    assert mp.from_onnx(model("y LeakyRelu x", dtype=np.float32)).activation.name == "leaky_relu"
 
 
 def test_clip_with_attributes_in_old_opsets():
@@ -384,15 +335,12 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
     [
         ("convolution", refuse(("c Conv x K", {"pads": [1, 1, 1, 1]}), "y Relu c", **IMAGE), TypeError,
          r"Conv \(node 'n0'\): it is not fully connected", CUT),
-        ("pooling", refuse(("y MaxPool x", {"kernel_shape": [2, 2]}), **IMAGE), TypeError, r"MaxPool", CUT),
         ("layer norm", refuse("a MatMul x W", "y LayerNormalization a B B"), TypeError,
          "LayerNormalization .* divides by the size of its own input", CUT),
         ("weights from data", refuse("a MatMul x W", "t Transpose a", "y MatMul t x"), TypeError,
          "Transpose .* rows of data must stay rows"),
         ("attention", refuse("a MatMul x S4", "y MatMul a x", S4=np.eye(4)), TypeError, "MatMul .* combines several"),
         ("columns", refuse("y MatMul WT x"), TypeError, "first factor is not rows of data"),
-        ("transposed rows", refuse(("y Gemm x W B", {"transA": 1})), TypeError, "first factor is not rows of data"),
-        ("data in Gemm", refuse("a MatMul x S4", "y Gemm x S4 a", S4=np.eye(4)), TypeError, "combines several"),
         ("softmax inside", refuse("a MatMul x W", "s Softmax a", "y MatMul s V"), TypeError,
          r"Softmax \(node 'n1'\): it couples its inputs", CUT),
         ("softmax over the batch", refuse("a MatMul x W", ("y Softmax a", {"axis": 0})), TypeError, "not over the out"),
@@ -404,32 +352,23 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("bias", refuse("y Gemm x W C"), TypeError, "bias has 3 entries for 6 outputs"),
         ("large constant", refuse("c ConstantOfShape big", "a MatMul x c", "y Relu a", big=np.array([4, 10**12])),
          TypeError, "ConstantOfShape .* not among the operations on constants"),
-        ("random", refuse(("r RandomNormal", {"shape": [4]}), "y Add x r"), TypeError, "RandomNormal"),
         ("two inputs", refuse("a MatMul x W", "b MatMul z W", "y Add a b", inputs=[("z", (None, 4))]), TypeError,
          r"depends on 2 inputs of the graph \(x, z\)", CUT),
         ("two outputs", refuse("a MatMul x W", "b Relu a", outputs=["a", "b"]), TypeError, "2 outputs", "output="),
         ("no such value", lambda: mp.from_onnx(model("y MatMul x W"), output="z"), ValueError, "output='z' is not",
          "its last values are y"),
         ("a constant", refuse("s Shape x", ("y Cast s", {"to": 11})), TypeError, "does not depend on the values"),
-        ("recurrent", refuse("a Unsqueeze x zero", ("h,y GRU a R R2", {"hidden_size": 2}), zero=np.array([0]),
-                             R=np.ones((1, 6, 4)), R2=np.ones((1, 6, 2)), outputs=["h"]), TypeError, "Unsqueeze"),
         ("exponential", refuse("a MatMul x W", "y Exp a"), TypeError, r"the function that Exp \(node 'n1'\) computes",
          "register_activation"),
-        ("leaky maximum", refuse("a MatMul x W", "b Mul a one", "y Max a b"), TypeError, r"Max \(node 'n2'\)"),
         ("difference", refuse("a MatMul x W", "b Relu a", "c MatMul b S", "y Sub c a"), TypeError,
          r"Sub \(node 'n3'\)", "not as a gated unit or a residual"),
-        ("product of hidden layers", refuse("a MatMul x W", "b Relu a", "c MatMul x U", "d Relu c", "y Mul b d"),
-         TypeError, "not as a gated unit or a residual"),
         ("images", refuse(("f Flatten x", {"axis": 2}), "y MatMul f S4", S4=np.ones((4, 4)), x=(None, 1, 4, 4)),
          TypeError, "Flatten .* mixes the rows"),
         ("reshape", refuse("f Reshape x into", "y MatMul f S2", S2=np.ones((2, 2)), into=np.array([-1, 2])), TypeError,
          "Reshape .* mixes the rows"),
-        ("reshape of images", refuse("s Div x two", "f Reshape s into", "y Relu f", into=np.array([-1, 4]),
-                                     x=(None, 1, 4, 4)), TypeError, "Reshape .* mixes the rows"),
         ("matrix added", refuse("a MatMul x W", "y Add a S"), TypeError, r"shape \(6, 6\) is not one row"),
         ("sizes", refuse("a MatMul x W", "b Add a C2", "y Relu b", C2=np.ones(4)), TypeError, "takes 4 inputs"),
         ("quantised", refuse("q DynamicQuantizeLinear x", dtype=np.float32, outputs=["q"]), TypeError, "quantis"),
-        ("gather", refuse(("y Gather x index", {"axis": 1}), index=np.array([0, 2])), TypeError, "Gather"),
         ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
         ("other domain", refuse("a Gemm x W B", ("y Gelu a", {"domain": "com.microsoft"})), TypeError,
          r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"),

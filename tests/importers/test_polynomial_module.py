@@ -61,13 +61,6 @@ def test_values_at_any_leading_axes(form):
     torch.testing.assert_close(as_numpy.to_torch()(x), poly(x), rtol=1e-12, atol=1e-12)
 
 
-def test_hidden_units_as_outputs():
-    poly = mp.fit(mp.MLP(tensor(6, 4)), mp.Gaussian.standard(4), degree=2)
-    module = poly.to_torch()
-    assert "readout" not in module.state_dict()
-    torch.testing.assert_close(module(tensor(5, 4)), poly(tensor(5, 4)))
-
-
 @forms
 def test_a_module_owns_its_numbers(form, tmp_path):
     poly = polynomial(form)
@@ -133,16 +126,6 @@ def test_fast_products_err_as_the_network_does(form, bound):
     torch.testing.assert_close(fused(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
 
 
-@forms
-def test_moves_and_gradients_of_the_input(form):
-    poly = polynomial(form)
-    meta = poly.to_torch().to("meta")
-    assert meta(torch.empty(5, 4, dtype=torch.float64, device="meta")).shape == (5, 3)
-    x = tensor(4).requires_grad_()
-    poly.to_torch()(x)[1].backward()
-    torch.testing.assert_close(x.grad, poly.gradient(x.detach())[1])
-
-
 @both
 def test_gradients_of_input_and_coefficients(form):
     module = polynomial(form).to_torch()
@@ -167,18 +150,6 @@ def test_compiles_without_graph_breaks(form):
     for dtype in (torch.float64, torch.bfloat16) if form in ("mlp", "glu") else (torch.float64,):
         x = tensor(5, 4, dtype=dtype)
         torch.testing.assert_close(fused(x), module(x), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-@both
-@pytest.mark.filterwarnings("ignore")
-def test_compiles_with_inductor(form):
-    module, x = polynomial(form).bounded(2.0).to_torch(), tensor(5, 4)
-    try:
-        out = compiled(module, fullgraph=True)(x)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        pytest.skip(f"no compiler for inductor: {str(error)[:80]}")
-    torch.testing.assert_close(out, module(x))
 
 
 def test_display_and_errors():

@@ -2,8 +2,6 @@
 
 import copy
 import functools
-import math
-import warnings
 from itertools import pairwise
 
 import pytest
@@ -154,25 +152,11 @@ def test_adapter(adapters, matches):
     register_adapter(Block, lambda m: 1 / 0)
     register_adapter(matches, adapt)  # the latest wins
     assert_same(from_torch(module), module)
-
-
-def test_adapter_errors(adapters):
     register_adapter(Block, lambda m: m.up.weight)
     with pytest.raises(TypeError, match=r"must return an MLP or a GLU, or an mlpoly\.Chain"):
-        from_torch(Block())
+        from_torch(module)
     with pytest.raises(TypeError, match="register_adapter takes"):
         register_adapter("Block", adapt)
-
-
-def test_advice_begins_with_the_simplest_thing():
-    """One line with the names of the module's own parts, and no guess at what its forward does."""
-    with pytest.raises(TypeError) as caught:
-        from_torch(Block())
-    message = str(caught.value)
-    code = "mlpoly.from_torch(torch.nn.Sequential(m.up, act, m.down))"
-    assert message.startswith("from_torch does not know Block: it sees submodules") and "elu" not in message.lower()
-    assert f"with act the activation that forward applies, as a module: {code}. " in message and len(message) < 700
-    assert eval(code, {"mlpoly": mp, "torch": torch, "m": Block(), "act": nn.Tanh()}).dim_hidden == 6
 
 
 class Named(nn.Module):
@@ -227,8 +211,7 @@ class Limited(Named):
         return self.lin_out(self.nl(hidden)).clamp(-self.limit, self.limit)
 
 
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("limit", [5.0, 50.0, 500.0])
+@pytest.mark.parametrize(("limit", "inside"), [(5.0, True), (500.0, True), (500.0, False)])
 @dtypes
 def test_limits_far_out_are_seen(dtype, limit, inside):
     with pytest.raises(TypeError, match=r"Limited has the parts of an MLP, .* differs from the network's by .*%"):
@@ -419,13 +402,6 @@ def test_parts_in_any_order(words, expected):
     for gradient, p in zip(got, module.parameters(), strict=True):
         torch.testing.assert_close(gradient, p.grad, rtol=1e-9, atol=1e-9 * float(p.grad.abs().max()))
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-
-
-def test_modules_alone_and_one_that_comes_three_times():
-    linear, norm, relu = (prepared(part) for part in (nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()))
-    assert from_torch(linear).W is linear.weight
-    for module in (linear, norm, nn.Sequential(*[linear, relu] * 3)):
-        assert_same(from_torch(module), module)
 
 
 def test_the_parameters_are_those_of_the_module():
@@ -647,13 +623,6 @@ def test_blocks_of_models_are_single_layers():
         blocks[2].net()
 
 
-def test_fit_propagate_and_differentiate():
-    module = prepared(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Linear(6, 4), Residual()))
-    inputs = mp.Gaussian.from_samples(points())
-    mp.propagate(from_torch(module), inputs)[-1].mean.sum().backward()
-    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in module.parameters())
-
-
 # -- softmax ---------------------------------------------------------------------------------------
 
 
@@ -677,14 +646,6 @@ def test_a_softmax_at_the_end_is_left_out(softmax, place):
     assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
 
 
-def test_a_sigmoid_at_the_end_stays():
-    module = prepared(nn.Sequential(*perceptron(4, 6, 3), nn.Sigmoid()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert repr(from_torch(module)) == "Chain(4 -> 6 -> 3)"
-    assert_same(from_torch(module), module)
-
-
 # -- errors ----------------------------------------------------------------------------------------
 
 
@@ -700,10 +661,9 @@ def net(function, **parts):
     return lambda: from_torch(Net(function, **parts).eval())
 
 
-AFFINE = r"on inputs of one size it is affine, so its matrix can stand in an mlpoly\.Affine"
+AFFINE = r"on inputs of one size it is affine: its matrix, .* can stand in an mlpoly\.Affine"
 COUPLED = "couples its inputs, so it is not an activation of single units"
 DIVIDES = "divides by the size of its own input"
-ALONE = r"A part that it takes: mlpoly\.from_torch\(module\[{}\]\)\."
 OTHER = r"Net has the parts of an MLP, but computes something else"
 REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.Chain, with mlpoly.Residual"
 
@@ -711,95 +671,40 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
 @mistakes(
     [
         ("bilinear", lambda: from_torch(nn.Bilinear(1, 1, 1)), TypeError, r"does not know Bilinear.*adapter\(Bilinear"),
-        ("subclass", refuse(LowRank(2, 2), nn.ReLU()), TypeError, r"LowRank is not known; .*register_adapter\(LowRank"),
         ("activation", refuse(nn.Linear(2, 2), nn.Hardshrink()), TypeError, "know the activation Hardshrink; it knows"),
         ("softplus", refuse(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), TypeError, "threshold"),
         ("slopes", lambda: activation_from_torch(nn.PReLU(6)), TypeError, r"PReLU\(6\) is a different function for"),
         ("array", lambda: from_torch([1.0]), TypeError, r"must be a torch\.nn\.Module"),
         ("nothing", refuse(), TypeError, "needs a Linear, which sets the number of inputs; got no modules"),
-        ("no sizes", refuse(nn.ReLU(), nn.Tanh()), TypeError, "got ReLU, Tanh"),
         ("sizes", refuse(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)), TypeError,
          r"Affine\(5 -> 3\) takes 5 inputs, but the parts before it give 6"),
-        ("size of norm", refuse(nn.Linear(4, 6), nn.BatchNorm1d(5), nn.ReLU()), TypeError,
-         r"BatchNorm1d\(5\) takes 5 inputs, but the parts before it give 6"),
-        ("size of slopes", refuse(nn.Linear(4, 6), nn.PReLU(5)), TypeError, "takes 5 inputs"),
         ("training", lambda: from_torch(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))), TypeError,
          "BatchNorm1d is in training mode", r"call module\.eval\(\) first"),
-        ("training in a class", lambda: from_torch(Net(residual, norm=nn.BatchNorm1d(4), **parts(4, 6, 4))), TypeError,
-         "BatchNorm1d is in training mode", r"call module\.eval\(\) first"),
-        ("no statistics", refuse(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False)), TypeError,
-         "BatchNorm1d without running statistics", "track_running_stats=True"),
-        ("convolution", refuse(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), *head()), TypeError,
-         "Conv2d is not fully connected", AFFINE, ALONE.format("3:")),
-        ("convolution behind", refuse(nn.Linear(4, 4), nn.Conv1d(1, 2, 3)), TypeError, AFFINE, ALONE.format(":1")),
-        ("convolution inside", refuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), nn.Sequential(*head())), TypeError,
-         "Conv2d", ALONE.format("1:")),
-        ("convolution alone", lambda: from_torch(nn.Conv2d(1, 2, 3)), TypeError, "does not know Conv2d", AFFINE),
-        ("batch norm of images", refuse(nn.BatchNorm2d(2), *head()), TypeError, "BatchNorm2d", AFFINE),
-        ("average pooling", refuse(nn.AvgPool2d(2), *head()), TypeError, "AvgPool2d", AFFINE, ALONE.format("1:")),
-        ("adaptive pooling", refuse(nn.AdaptiveAvgPool1d(2), *head()), TypeError, "AdaptiveAvgPool1d", AFFINE),
-        ("pooling", refuse(nn.MaxPool2d(2), *head()), TypeError, "MaxPool2d is neither affine nor", ALONE.format("1:")),
-        ("layer norm", refuse(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(), *head()), TypeError,
-         f"LayerNorm {DIVIDES}", ALONE.format("2:")),
-        ("root mean square norm", refuse(nn.Linear(4, 4), nn.RMSNorm(4)), TypeError, f"RMSNorm {DIVIDES}"),
-        ("embedding", refuse(nn.Embedding(9, 4), *head()), TypeError, "Embedding takes indices", ALONE.format("1:")),
+        ("convolution", refuse(nn.Conv2d(1, 2, 3), *head()), TypeError, "Conv2d is not fully connected", AFFINE),
+        ("average pooling", refuse(nn.AvgPool2d(2), *head()), TypeError, "AvgPool2d", AFFINE),
+        ("pooling", refuse(nn.MaxPool2d(2), *head()), TypeError, "MaxPool2d is neither affine nor"),
+        ("layer norm", refuse(nn.Linear(4, 4), nn.LayerNorm(4), *head()), TypeError, f"LayerNorm {DIVIDES}"),
+        ("embedding", refuse(nn.Embedding(9, 4), *head()), TypeError, "Embedding takes indices"),
         ("attention", refuse(nn.MultiheadAttention(4, 2), *head()), TypeError, "Attention mixes the positions"),
-        ("recurrent", refuse(nn.LSTM(4, 4), *head()), TypeError, "LSTM has a state", ALONE.format("1:")),
+        ("recurrent", refuse(nn.LSTM(4, 4), *head()), TypeError, "LSTM has a state"),
         ("transformer layer", refuse(nn.TransformerEncoderLayer(4, 2, 8), *head()), TypeError,
-         "TransformerEncoderLayer is more than its feedforward block", ALONE.format("1:")),
+         "TransformerEncoderLayer is more than its feedforward block"),
         ("softmax inside", refuse(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 3)), TypeError,
-         rf"Softmax\(dim=-1\) {COUPLED}", ALONE.format("2:")),
-        ("softmax of a class inside", refuse(Net(in_order, net=nn.Linear(4, 4), act=nn.ReLU(), end=nn.Softmax(-1)),
-                                            nn.Linear(4, 3)), TypeError, rf"Softmax\(dim=-1\) {COUPLED}"),
-        ("softmax over the batch", refuse(nn.Linear(4, 4), nn.Softmax(0)), TypeError, rf"Softmax\(dim=0\) {COUPLED}"),
-        ("softmin", refuse(nn.Linear(4, 4), nn.Softmin(-1)), TypeError, rf"Softmin\(dim=-1\) {COUPLED}"),
+         rf"Softmax\(dim=-1\) {COUPLED}"),
         ("flatten", refuse(nn.Flatten(0), nn.Linear(4, 4)), TypeError, r"Flatten\(start_dim=0, .* is not passed",
          r"use Flatten\(start_dim=1\)"),
         ("pre-norm", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 4)), TypeError,
          f"does not know Net, but it knows blocks inside, such as 'mlp'.*LayerNorm {DIVIDES}"),
-        ("pre-norm, deep", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 5, 4)),
-         TypeError, rf"does not know Net\. LayerNorm {DIVIDES}", "before it and behind it, each by itself"),
         ("twice the input", net(lambda m, x: 2 * x + in_order(m, x), **parts(4, 6, 4)), TypeError, OTHER, REMEDY),
-        ("infinite", net(lambda m, x: in_order(m, x) / (x.abs() < 50), **parts(4, 6, 4)), TypeError, OTHER, "inf%"),
         ("undefined", net(lambda m, x: in_order(m, x) + 0 * (50 - x).sqrt(), **parts(4, 6, 4)), TypeError, OTHER),
-        ("wider input", net(lambda m, x: x[:, :3] + in_order(m, x), **parts(4, 6, 3)), TypeError, OTHER, REMEDY),
         ("another order", net(lambda m, x: m.c(m.b(m.a(x))), c=nn.Linear(4, 4), b=nn.ReLU(), a=nn.Linear(4, 4)),
          TypeError, OTHER, "differs from the network's by", REMEDY),
         ("order", net(lambda m, x: m.c(m.b(m.a(x))), c=nn.Linear(6, 3), b=nn.ReLU(), a=nn.Linear(4, 6)),
          TypeError, OTHER, "takes 4 inputs, but the parts before it give 3"),
-        ("functions only", net(lambda m, x: m.c(m.b[0](m.a(x).relu()).relu()), a=nn.Linear(4, 6),
-                               b=nn.ModuleList([nn.Linear(6, 5)]), c=nn.Linear(5, 3)), TypeError, "does not know Net",
-         "submodules in the order in which they act, or list the layers",
-         r"torch\.nn\.Sequential\(m\.a, act, m\.b\[0\], act, m\.c\)", r"torch\.onnx\.export\(.*from_onnx\('m\.onnx'\)"),
         ("a scaling and a function", net(lambda m, x: m.b(m.a(x / 255).relu()), a=nn.Linear(4, 6), b=nn.Linear(6, 3)),
-         TypeError, "does not know Net: it sees submodules, and not what forward does with functions",
-         "Make activations and scalings submodules", "the activation that forward applies", r"register_adapter\(Net"),
-        ("functions and a batch norm", net(lambda m, x: m.c(m.n(m.a(x)).relu()), a=nn.Linear(4, 6), c=nn.Linear(6, 3),
-                                           n=nn.BatchNorm1d(6)), TypeError, "does not know Net: it sees",
-         r"mlpoly\.from_torch\(torch\.nn\.Sequential\(m\.a, m\.n, act, \.\.\.\)\)"),
+         TypeError, "does not know Net. It sees submodules, and not what forward does with functions: make activations",
+         r"torch\.onnx\.export\(.*from_onnx\('m\.onnx'\)", r"register_adapter\(Net"),
     ]
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-def test_the_advice_on_convolutions_is_code_that_works():
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.AvgPool2d(2), *head()).eval()
-    module[-1] = nn.Linear(27, 4)
-    with pytest.raises(TypeError) as caught:
-        from_torch(module)
-    code = str(caught.value).split("with the rest:")[1]
-    lines = code.strip("\n").splitlines()
-    code = "\n".join([line.removeprefix("    ") for line in lines[:-1]] + [f"made = {lines[-1].strip()}"])
-
-    def affine(layer, shape):
-        names = {"torch": torch, "math": math, "mlpoly": mp, "layer": layer, "shape": shape}
-        exec(code, names)
-        return names["made"]
-
-    first, pooled = affine(module[:2], (2, 6, 6)), affine(module[3], (3, 6, 6))
-    relu = mp.MLP(first.W, first.b, pooled.W, pooled.b, "relu")
-    chain = mp.Chain([relu, from_torch(module[4:])])
-    x = torch.randn(5, 2, 6, 6)
-    torch.testing.assert_close(chain(x.flatten(1)), module(x), rtol=1e-4, atol=1e-5)

@@ -17,11 +17,6 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
 
     With `integers`, meant for data, integer arrays and data frames become float64 too. Integer weights are refused:
     most often they are quantised, and mean nothing without their scales.
-
-    Raises
-    ------
-    TypeError
-        For torch modules, boolean, complex, masked and sparse arrays, and anything that is not an array.
     """
     if isinstance(value, (int, float, list, tuple)) and not isinstance(value, bool):
         try:
@@ -75,10 +70,7 @@ def check_names(names: Any, count: int) -> tuple[str, ...] | None:
 
 
 def check_columns(name: str, value: Any, names: Sequence[str] | None, code: str = "inputs.names") -> None:
-    """Raise if a data frame, or a row of one, has an input at another place than `names`, which `code` gives.
-
-    Names that only one of them has are no error: inputs may have other names than the columns of a file.
-    """
+    """Raise if a data frame, or a row of one, has an input at another place than `names`, which `code` gives."""
     columns = getattr(value, "columns", getattr(value, "index", ())) if hasattr(value, "to_numpy") else ()
     places = {each: i for i, each in enumerate(names or ())}
     for i, column in enumerate(map(str, columns)):

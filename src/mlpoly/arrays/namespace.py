@@ -13,13 +13,7 @@ Array = Any  # an array of any supported library; there is no common static type
 
 
 def namespace(**arrays: Array) -> Any:
-    """Return the array-API namespace of all keyword arguments (None is ignored).
-
-    Raises
-    ------
-    TypeError
-        If the arguments come from different array libraries or live on different devices.
-    """
+    """Return the array-API namespace of arrays, which must be of one library on one device; None is ignored."""
     given = {name: a for name, a in arrays.items() if a is not None}
     libraries = [namespace_of(a) for a in given.values()]
     xp = libraries[0]

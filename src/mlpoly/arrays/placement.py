@@ -21,10 +21,7 @@ def is_low_precision(dtype: Any) -> bool:
 
 
 def widen(a: Array) -> Array:
-    """The same numbers in float64 where the library and device have it, else in float32.
-
-    Scalar maths runs on a few numbers per neuron, so precision there costs nothing.
-    """
+    """The same numbers in float64 where the library and device have it, else in float32."""
     xp = namespace_of(a)
     if compat.is_jax_namespace(xp):
         import jax

@@ -39,15 +39,7 @@ def eigenfeature_ranking(
 ) -> Ranking | Gallery:
     """Eigenvalues of an output's quadratic part as bars named by what they read, or the features as images.
 
-    Parameters
-    ----------
-    features : EigenFeatures
-    image_shape : (int, int), optional
-        Rows and columns, for inputs that are images.
-    names : sequence of str, optional
-        Names of the inputs; by default those that the features know.
-    k : int
-        Number of features to show.
+    The k strongest; images where inputs have an `image_shape` of rows and columns, else by the `names` of the inputs.
     """
     if image_shape is not None:
         return eigenfeature_gallery({title: features}, image_shape)
@@ -64,10 +56,7 @@ def singular_ranking(
     k: int = 12,
     title: str = "",
 ) -> Ranking | Gallery:
-    """Singular values of the linear part as bars named by what they read, or the directions as images.
-
-    The parameters are those of `eigenfeature_ranking`.
-    """
+    """Singular values of the linear part as bars named by what they read, or the directions as images."""
     title = title or "Singular directions of the linear part"
     if image_shape is None:
         names = directions.names if names is None else names
@@ -119,16 +108,6 @@ def eigenfeature_gallery(
         Rows and columns of an image of d pixels.
     columns : int
         Images of each sign in a row.
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.charts import eigenfeature_gallery
-    >>> net = mp.MLP(np.eye(4), None, np.array([[4.0, 3.0, -2.0, -1.0]]), None, "gelu")  # images of 2 by 2 pixels
-    >>> poly = mp.fit(net, mp.Gaussian.standard(4), degree=2)
-    >>> figure = eigenfeature_gallery({"output 0": mp.eigenfeatures(poly, output=0, k=4)}, (2, 2), columns=2).plot()
-    >>> len(figure.axes)  # four images, the spectrum and the colour scale
-    6
     """
     columns = as_integer("columns", columns, 1)
     if not features:

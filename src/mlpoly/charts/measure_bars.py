@@ -29,16 +29,7 @@ _LETTERS = 84  # in a row below the bars
 
 @chart_of.register
 def fvu_chart(fvu: FVU, title: str = "") -> Chart:
-    """Fraction of variance unexplained of each output, with that of all together as a line.
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> net = mp.MLP(np.eye(2), activation="gelu")
-    >>> figure = mp.fvu(net, mp.fit(net, mp.Gaussian.standard(2), degree=3)).plot(title="GELU")
-    >>> len(figure.axes[0].patches)  # a bar for each output
-    2
-    """
+    """Fraction of variance unexplained of each output, with that of all together as a line."""
     values, total = to_numpy(fvu.per_output), scalar(fvu.total)
     texts = [f"{value:.2g}" for value in values] if len(values) <= 12 else []
     guides = [(total, f"all: {total:.2g}")] if len(values) > 1 else []
@@ -87,13 +78,8 @@ def moment_chart(moments: SecondMoment | LayerMoments, title: str = "") -> Chart
 def spectrum_chart(spectrum: DegreeSpectrum, output: int | None = None, title: str = "", log: bool = False) -> Chart:
     """Fraction of the variance at each degree, above the last and, for a mixture, between its components.
 
-    Parameters
-    ----------
-    spectrum : DegreeSpectrum
-    output : int, optional
-        One output; otherwise all together.
-    log : bool
-        Whether the vertical axis is logarithmic, for a spectrum that falls by orders of magnitude.
+    Of one output or of all together; with `log` on a logarithmic axis, for a spectrum that falls by orders of
+    magnitude.
     """
     parts = [to_numpy(a) for a in (spectrum.variance, spectrum.remainder, spectrum.between, spectrum.total)]
     if output is not None:
@@ -119,14 +105,7 @@ def spectrum_chart(spectrum: DegreeSpectrum, output: int | None = None, title: s
 
 @chart_of.register
 def similarity_chart(found: Similarity, by: Literal["degrees", "outputs"] | None = None, title: str = "") -> Chart:
-    """Distance and cosine of two functions at each degree, or for each output.
-
-    Parameters
-    ----------
-    found : Similarity
-    by : "degrees" or "outputs", optional
-        What the bars stand for; by default degrees, or outputs where there are none, on samples.
-    """
+    """Distance and cosine of two functions at each degree or, as by default on samples, for each output."""
     if by not in (None, "degrees", "outputs"):
         raise ValueError(f"by must be 'degrees' or 'outputs', got {by!r}.")
     if by is None:
@@ -155,15 +134,9 @@ def similarity_chart(found: Similarity, by: Literal["degrees", "outputs"] | None
 
 @chart_of.register
 def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: int = 12, title: str = "") -> Chart:
-    """What every group of inputs explains: alone, on average over orders of joining, and in total.
+    """What the k groups with the largest Shapley effects explain, of one output or of all together.
 
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-    output : int, optional
-        One output; by default all together.
-    k : int
-        Number of groups: those with the largest Shapley effects.
+    Alone, on average over orders of joining, and in total.
     """
     weights = to_numpy(sensitivity.variance).astype(float)
     outputs = len(weights)

@@ -21,14 +21,9 @@ def explanation_waterfall(
 ) -> Waterfall:
     """One prediction as bars that begin where the one before ended, from that at the mean of the inputs.
 
-    Parameters
-    ----------
-    explanation : Explanation
-    image_shape : (int, int), optional
-        Rows and columns, for inputs that are images: the image and the patterns of its features are shown.
-    by : "degrees", "terms" or "features", optional
-        What the bars stand for: the parts of each degree, monomials, or eigenfeatures of the quadratic part. By default
-        terms, or features for images.
+    The bars are the parts of each degree, monomials, or eigenfeatures of the quadratic part: by default terms, or
+    features for images, inputs with an `image_shape` of rows and columns, which are shown with the patterns of the
+    features.
     """
     e = explanation
     if image_shape is not None:
@@ -68,15 +63,7 @@ def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:
 
 @chart_of.register
 def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str = "") -> Waterfall:
-    """One prediction as bars that begin where the one before ended, from the mean of the network.
-
-    Parameters
-    ----------
-    shapley : Shapley
-    output : int
-    k : int
-        Number of groups that get a bar of their own, those with the largest values.
-    """
+    """One prediction as bars from the mean of the network, one each for the k groups with the largest values."""
     mean, prediction = to_numpy(shapley.mean), to_numpy(shapley.prediction)
     output = check_output(output, len(mean))
     values = to_numpy(shapley.values)[:, output]

@@ -46,11 +46,8 @@ def response_chart(
     directions : mapping of str to int or array (d,), optional
         Lines by their labels: along one input, the others at their means, or along a direction in input space. By
         default the one along which the best linear map varies most. Each has a panel.
-    output : int
     span : float
         Half the length of the lines, in standard deviations.
-    points : int
-        Number of points on a line.
 
     Examples
     --------
@@ -121,16 +118,8 @@ def dependence_chart(
 ) -> Chart:
     """Mean of the outputs given one input over its range, or given two as curves for values of the second.
 
-    Parameters
-    ----------
-    mean : ConditionalMean
-        For one or two known inputs.
-    output : int, optional
-        One output; by default the first six, or for two known inputs the first.
-    span : float
-        Range of the input, in standard deviations on either side of its mean.
-    points : int
-        Number of points on a curve.
+    By default of the first six outputs, or for two known inputs of the first. The range is `span` standard deviations
+    of the input on either side of its mean.
     """
     if mean.dim_in not in (1, 2):
         raise ValueError(f"a mean given {mean.dim_in} inputs has no curve; take the mean given one or two of them.")

@@ -70,11 +70,7 @@ class PyplotFigure(Figure):
 
 
 def shown_figure(**options: Any) -> Figure:
-    """A new figure that ``plt.show()`` shows; one by itself where there is no display for the backend asked for.
-
-    For what a person at a keyboard asked for. What is written to files is drawn on a plain `Figure`, which pyplot
-    does not keep.
-    """
+    """A new figure that ``plt.show()`` shows; a plain one where there is no display for the backend asked for."""
     from matplotlib import pyplot  # decides on a backend, which nobody needs who writes files
 
     try:

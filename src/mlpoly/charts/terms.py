@@ -16,17 +16,7 @@ from mlpoly.polynomials import Polynomial
 
 @chart_of.register
 def term_ranking(terms: Terms, title: str = "") -> Ranking:
-    """Effects of the strongest monomials as bars, with their coefficients.
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
-    >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
-    >>> figure = poly.terms(names=["a", "b"]).plot()
-    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    ['b^2', 'a b', 'a^2']
-    """
+    """Effects of the strongest monomials as bars, with their coefficients."""
     which = "a direction of the outputs" if terms.output is None else f"output {terms.output}"
     which = "" if terms.outputs == 1 else f" of {which}"
     count = f"The {len(terms)} strongest of {terms.total:,} terms" if len(terms) < terms.total else "All terms"
@@ -48,29 +38,10 @@ def interaction_map(
     k: int = 30,
     title: str = "",
 ) -> HeatMap:
-    """How strongly each pair of inputs acts together on an output.
+    """How strongly each pair of the k inputs with the strongest interactions acts together on an output.
 
-    Parameters
-    ----------
-    poly : Polynomial
-        Degree 2 or more; of a higher degree its quadratic truncation is drawn.
-    output : int
-    inputs : Gaussian, GaussianMixture or Samples, optional
-        Inputs that effects refer to; by default those that the polynomial was fitted under.
-    names : sequence of str, optional
-        Names of the inputs; by default those that the inputs know.
-    k : int
-        Number of inputs to show, those with the strongest interactions.
-
-    Examples
-    --------
-    >>> import numpy as np, mlpoly as mp
-    >>> from mlpoly.charts import interaction_map
-    >>> net = mp.MLP(np.array([[1.0, 1.0]]), None, np.ones((1, 1)), None, "gelu")
-    >>> found = interaction_map(mp.fit(net, mp.Gaussian.standard(2), degree=2), names=["age", "dose"])
-    >>> found.title, found.rows
-    ('Interactions, output 0', ['age', 'dose'])
-    >>> figure = found.plot()
+    Of a polynomial of degree 2 or more; of a higher degree its quadratic truncation is drawn. Effects refer to
+    `inputs`, by default those that it was fitted under.
     """
     inputs = inputs_of(poly, inputs)
     names = inputs.names if names is None else names

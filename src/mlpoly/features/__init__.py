@@ -8,18 +8,7 @@ from mlpoly.features.singular import SingularDirections, ablate, singular_direct
 from mlpoly.features.term_table import Term, Terms
 
 __all__ = [
-    "Contribution",
-    "EigenFeatures",
-    "Explanation",
-    "PrincipalForms",
-    "QuadraticDecomposition",
-    "SingularDirections",
-    "Term",
-    "Terms",
-    "ablate",
-    "decompose",
-    "eigenfeatures",
-    "explain",
-    "principal_forms",
+    "Contribution", "EigenFeatures", "Explanation", "PrincipalForms", "QuadraticDecomposition",
+    "SingularDirections", "Term", "Terms", "ablate", "decompose", "eigenfeatures", "explain", "principal_forms",
     "singular_directions",
-]
+]  # fmt: skip

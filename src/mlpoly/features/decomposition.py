@@ -8,19 +8,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    check_finite,
-    constant,
-    namespace,
-    no_gradients,
-    rounding_error,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, no_gradients
+from mlpoly.arrays.checks import as_integer, check_finite
+from mlpoly.arrays.placement import cast_like, constant, rounding_error, take_rows, to_numpy, widen
 from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root, unit
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
@@ -49,13 +39,11 @@ class QuadraticDecomposition(Tabular, Plottable):
     ----------
     writes : array (r, o)
         Vectors that the terms write to the outputs.
-    vectors : array (r, d)
-        Whitened read directions a_r of length one; the entry of largest magnitude is positive.
+    vectors, partners : array (r, d)
+        Whitened read directions a_r and, for products, b_r of length one; the entry of largest magnitude is positive.
     explained : array (r,)
         Fraction of the variance of the part explained by the first 1, ..., r terms, with the writes refitted to these
         terms alone, as `first` does. Each term is the one among the rest that adds most.
-    partners : array (r, d) or None
-        Second directions b_r, for products.
     inputs : Gaussian
         Inputs under which the variance is measured.
     residual : float
@@ -147,25 +135,17 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
     then moves all directions at once (L-BFGS), with the writes always at their optimum. No array of size d^2 o is made:
     a step costs h k (d + o), the choice of the first directions h^2 (d + o). Gradients do not flow through it.
 
-    ``explained`` says how good the terms are. The first terms of a long sum are not the best short one: ask for the
-    number that you want to read.
-
     Parameters
     ----------
     poly : polynomial
         Degree 2 or more.
     k : int
-        Number of terms. There are fewer in the result if fewer are exact.
+        Number of terms; fewer if these are exact. The first terms of a long sum are not the best short one.
     inputs : Gaussian, GaussianMixture or Samples, optional
-        Inputs whose mean and covariance define degree and variance; by default those that the polynomial was fitted
-        under.
+        Inputs whose mean and covariance define degree and variance; by default those of the fit.
     terms : {"squares", "products"}
         Squares of one linear form each, or products of two: the terms that gated units are made of. A product counts as
         one term, and has d more numbers.
-
-    Returns
-    -------
-    QuadraticDecomposition
 
     Examples
     --------

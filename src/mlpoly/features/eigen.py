@@ -7,19 +7,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_output,
-    check_shape,
-    constant,
-    eye,
-    namespace,
-    to_numpy,
-)
+from mlpoly.arrays import Array, cast_like, constant, eye, namespace, to_numpy
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_output, check_shape
 from mlpoly.features.quadratic_part import check_part, signs, times_root
 from mlpoly.inputs import inputs_of
 from mlpoly.linalg.lanczos import dense_eigenpairs, largest_eigenpairs
@@ -45,11 +34,8 @@ class EigenFeatures(Tabular, Plottable):
         Orthonormal rows, in the coordinates of the metric; the entry of largest magnitude is positive.
     directions : array (k, d)
         The same features as directions in input space: ``vectors``, or ``vectors S^(1/2)`` if whitened.
-    metric : str
     residual : float
         Largest eigenpair residual relative to the largest eigenvalue (0 for the dense solver).
-    names : tuple of str or None
-        Names of the inputs, if those of the polynomial have any.
     """
 
     values: Array
@@ -86,8 +72,7 @@ def eigenfeatures(
     Parameters
     ----------
     poly : polynomial
-        Degree 2 or more. For a polynomial of higher degree the coefficients are those at x = 0; use
-        ``poly.truncate(2)`` for the best quadratic.
+        Of a degree above 2 the coefficients are those at x = 0; ``poly.truncate(2)`` is the best quadratic.
     output : int or array (o,)
         Index of the output, or a direction in output space, such as a difference of two logits.
     k : int

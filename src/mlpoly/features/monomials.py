@@ -80,9 +80,9 @@ def in_order(poly: Polynomial) -> Iterator[Monomials]:
 
 
 def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[float, tuple[int, ...], float]]:
-    """The monomials with the largest |coefficient * weight|: products, inputs and coefficients, in descending order.
+    """The monomials with the largest |coefficient * weight| of a NumPy polynomial with one output, in descending order.
 
-    The polynomial has one output, in NumPy; `weights` takes the leading inputs and the degree of a slice.
+    Returned are products, inputs and coefficients; `weights` takes the leading inputs and the degree of a slice.
     """
     check_count(poly, MOST, f"truncate it first, poly.truncate({min(2, poly.degree - 1)}), or take fewer inputs")
     best: list[tuple[float, tuple[int, ...], float, float]] = []  # a heap: the weakest comes first
@@ -109,10 +109,7 @@ def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[floa
 
 
 def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
-    """Return a function to the standard deviations of monomials in x - center, for inputs in NumPy.
-
-    For Gaussians they are closed forms; those of a mixture also count the spread of the components' means.
-    """
+    """Return a function to the standard deviations of monomials in x - center, closed forms but for samples."""
     if isinstance(inputs, Samples):
         return _spread_on_samples(inputs, center)
     parts: Any = inputs.components  # type: ignore[attr-defined]
@@ -184,8 +181,7 @@ def expected_product(
 ) -> Any:
     """E[y_0 y_1 ...] of jointly Gaussian factors (Isserlis): E[y_i R] = mean_i E[R] + sum_{j in R} cov_ij E[R / y_j].
 
-    `one` is the empty product; the other arguments multiply a value by the mean of a factor, or by the covariance of
-    two. Every subset of the factors is evaluated once.
+    `one` is the empty product; the other arguments multiply a value by the mean of a factor, or the covariance of two.
     """
 
     @cache
@@ -217,11 +213,7 @@ def _spread_on_samples(inputs: Samples, center: np.ndarray) -> Weights:
 
 
 def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None = None) -> np.ndarray:
-    """Effects (d, d) of the products (x_i - m_i)(x_j - m_j): coefficient times standard deviation under a Gaussian.
-
-    Symmetric, each product once: entries (i, j) and (j, i) both hold the effect of their common product. The diagonal
-    has the squares.
-    """
+    """Effects (d, d), symmetric, of the products (x_i - m_i)(x_j - m_j): coefficient times standard deviation."""
     inputs = inputs_of(poly, inputs)
     check_part(poly, 2)
     one = poly.output(output)

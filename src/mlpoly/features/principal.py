@@ -14,24 +14,19 @@ from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 
 @record
 class PrincipalForms(Tabular, Plottable):
-    """Output directions by the variance that a polynomial has along them at one degree, largest first.
+    """Output directions by the variance that a polynomial has along them at one degree k, largest first.
 
     Along u_j the part of that degree is a scalar form u_j . p_k(x). The forms are uncorrelated under the inputs, and
     no choice of j directions carries more of the variance of degree k than the first j.
 
     Attributes
     ----------
-    degree : int
-        The degree k.
     values : array (m,)
-        Variances of the forms.
+        Variances of the forms; `total` is that of all outputs at this degree.
     outputs : array (m, o)
         The directions u_j, orthonormal rows; the entry of largest magnitude is positive.
-    total : array ()
-        Variance of all outputs at this degree.
     polynomial : Polynomial
         The polynomial that the forms belong to, without degrees above k.
-    inputs : Gaussian
     """
 
     values: Array
@@ -80,7 +75,7 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     Parameters
     ----------
     poly : RidgePolynomial or BoundedPolynomial
-        Polynomial fitted under one Gaussian, of a degree not below `degree`; of a bounded one, without its bounds.
+        Of a degree not below `degree`; of a bounded one, without its bounds.
     degree : int
         Degree in the Hermite basis of the inputs; at least 1.
     k : int

@@ -7,18 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    cast_like,
-    cast_result,
-    chunks,
-    constant,
-    eye,
-    namespace,
-    safe_inverse,
-    take_rows,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, namespace, safe_inverse
+from mlpoly.arrays.placement import cast_like, cast_result, constant, eye, take_rows, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import check_monomials, ladder
 from mlpoly.polynomials import BoundedPolynomial, Polynomial, RidgePolynomial
@@ -33,17 +23,11 @@ class QuadraticPart:
 
     Under the Gaussian the covariance of z'Mz and z'Nz is 2 tr(MN), so that everything here is an inner product of the
     slices M_i = sym(left_i right_i').
-
-    Attributes
-    ----------
-    left, right : array (m, d)
-        Whitened read directions; the same array for slices that are squares.
-    writes : array (m, o)
     """
 
-    left: Array
-    right: Array
-    writes: Array
+    left: Array  # (m, d), whitened read directions
+    right: Array  # (m, d), the same array for slices that are squares
+    writes: Array  # (m, o)
 
     def along(self, a: Array, b: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
         """Inner products (r, o) with sym(a_j b_j') for rows (r, d), and the products with left and right, (r, m)."""

@@ -8,17 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_columns,
-    check_finite,
-    check_shape,
-    on,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, on, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_shape
 from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
@@ -41,25 +32,13 @@ def degree_name(degree: int) -> str:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one monomial or one eigenfeature adds to a prediction.
-
-    Attributes
-    ----------
-    name : str
-    amount : float
-    inputs : tuple of int
-        Factors of a monomial, ascending and repeated for powers.
-    eigenvalue : float or None
-        Of an eigenfeature: the amount is the eigenvalue times the square of the feature's value.
-    pattern : array (d,) or None
-        Direction of an eigenfeature in input space, one standard deviation long.
-    """
+    """What one monomial or one eigenfeature adds to a prediction."""
 
     name: str
-    amount: float
-    inputs: tuple[int, ...] = ()
+    amount: float  # of an eigenfeature: the eigenvalue times the square of the feature's value
+    inputs: tuple[int, ...] = ()  # factors of a monomial, ascending and repeated for powers
     eigenvalue: float | None = None
-    pattern: np.ndarray | None = None
+    pattern: np.ndarray | None = None  # (d,), direction of an eigenfeature in input space, one standard deviation long
 
 
 @dataclass(frozen=True)
@@ -70,32 +49,23 @@ class Explanation(Tabular, Plottable):
     ----------
     point : array (d,)
         The point x.
-    output : int or None
-        Index of the output; None for a direction in output space.
-    network : float or None
-        Value of the network; None where only a polynomial was given.
-    polynomial : float
+    network, polynomial : float
+        Values there; None for the network where only a polynomial was given.
     parts : array (n + 1,)
         p(m), the linear part g.u, the quadratic part u'Cu, ...; they add up to `polynomial`.
-    terms : tuple of Contribution
-        The monomials in u that moved the prediction most, by descending magnitude.
-    features : tuple of Contribution
-        The eigenfeatures of the quadratic part that moved it most; empty below degree 2.
-    names : tuple of str
-        Names of the d inputs.
-    outputs : int
-        Number of outputs; a single one has no number in titles.
+    terms, features : tuple of Contribution
+        The monomials in u, and the eigenfeatures of the quadratic part, that moved the prediction most.
     """
 
     point: np.ndarray
-    output: int | None
+    output: int | None  # None for a direction in output space
     network: float | None
     polynomial: float
     parts: np.ndarray
     terms: tuple[Contribution, ...]
     features: tuple[Contribution, ...]
-    names: tuple[str, ...]
-    outputs: int = 0
+    names: tuple[str, ...]  # of the d inputs
+    outputs: int = 0  # number of outputs; a single one has no number in titles
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -162,11 +132,6 @@ def explain(
         Number of terms and of eigenfeatures that are listed.
     names : sequence of d str, optional
         Names of the inputs; by default those that `inputs` has.
-
-    Returns
-    -------
-    Explanation
-        Prints as a table; ``.plot()`` draws a waterfall.
 
     Examples
     --------

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_shape,
-    namespace,
-    promote,
-    to_numpy,
-)
+from mlpoly.arrays import Array, cast_like, namespace, promote, to_numpy
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
 from mlpoly.features.quadratic_part import check_part
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import record, static
@@ -26,12 +17,8 @@ class SingularDirections(Tabular, Plottable):
     Attributes
     ----------
     values : array (r,), descending
-    vectors : array (r, d)
-        Orthonormal directions in input space.
-    outputs : array (r, o)
-        Output direction that each of them writes to.
-    names : tuple of str or None
-        Names of the inputs, if those of the polynomial have any.
+    vectors, outputs : array (r, d), array (r, o)
+        Orthonormal directions in input space, and the output directions that they write to.
     """
 
     values: Array
@@ -53,22 +40,10 @@ class SingularDirections(Tabular, Plottable):
 
 
 def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirections:
-    """Singular directions of ``poly.coefficients().linear``.
+    """The k strongest singular directions of ``poly.coefficients().linear``, by default all.
 
     For a polynomial of degree above 1 these are the coefficients at x = 0; ``poly.truncate(1)`` gives the best linear
     map, as in the paper's attack.
-
-    Parameters
-    ----------
-    poly : Polynomial
-        Degree 1 or more.
-    k : int, optional
-        Number of directions, those with the largest singular values; by default all.
-
-    Returns
-    -------
-    SingularDirections
-        Prints as a table; ``.plot()``.
 
     Examples
     --------
@@ -91,23 +66,12 @@ def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirec
 
 
 def ablate(x: Array, directions: Array) -> Array:
-    """Remove the span of `directions` from inputs: P x with P = I - sum_i u_i u_i'.
-
-    Parameters
-    ----------
-    x : array (..., d)
-    directions : array (k, d)
-        Directions, not necessarily orthonormal: their span is removed.
-
-    Returns
-    -------
-    array (..., d)
+    """Remove the span of `directions` (k, d), not necessarily orthonormal, from inputs x (..., d).
 
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> x = np.array([[3.0, 1.0]])
-    >>> mp.ablate(x, directions=np.array([[1.0, 1.0]])).round(6).tolist()
+    >>> mp.ablate(np.array([[3.0, 1.0]]), directions=np.array([[1.0, 1.0]])).round(6).tolist()
     [[1.0, -1.0]]
     """
     x = as_float_array("x", x, integers=True)

@@ -6,19 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    add_at,
-    cast_like,
-    constant,
-    eye,
-    namespace,
-    rounding_error,
-    scalar,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, add_at, namespace
+from mlpoly.arrays.placement import cast_like, constant, eye, rounding_error, scalar, take_rows, to_numpy, widen
 from mlpoly.features.quadratic_part import QuadraticPart, gram
 
 
@@ -26,10 +15,9 @@ def matching_pursuit(a: Array, b: Array, targets: Array, energy: float, count: i
     """Choose terms one after another, each the one that explains most together with those before.
 
     Candidates are sym(a_i b_i') for rows (m, d), with inner products `targets` (m, o) with the part, whose squared norm
-    is `energy`. Returned are the chosen ones (r,), and the fractions (r,) that the first 1, ..., r explain.
-
-    Orthogonal matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen
-    terms. It ends early when what is left is rounding, or when all others depend on the chosen ones.
+    is `energy`. Returned are the chosen ones (r,), and the fractions (r,) that the first 1, ..., r explain. Orthogonal
+    matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen terms; it
+    ends early when what is left is rounding, or when all others depend on the chosen ones.
     """
     xp, eps = namespace(a=a), rounding_error(a)
     left = widen(xp.vecdot(a, a) * xp.vecdot(b, b) + xp.vecdot(a, b) ** 2) / 2  # of each candidate's own norm

@@ -8,17 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_columns,
-    check_finite,
-    check_names,
-    check_shape,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_names, check_shape
 from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial
@@ -31,26 +22,13 @@ _DRAWS = 2**16  # for the variance of polynomials that have no closed form
 
 @dataclass(frozen=True)
 class Term:
-    """One monomial of a polynomial.
+    """One monomial of a polynomial."""
 
-    Attributes
-    ----------
-    inputs : tuple of int
-        Indices of its factors, ascending and repeated for powers: (0, 0, 3) is x0^2 x3.
-    name : str
-    coefficient : float
-    effect : float
-        Coefficient times the standard deviation of the monomial under the inputs.
-    fraction : float
-        Variance of the term, effect^2, over that of the polynomial. Terms are correlated, so these fractions need not
-        add up to one.
-    """
-
-    inputs: tuple[int, ...]
+    inputs: tuple[int, ...]  # indices of its factors, ascending and repeated for powers: (0, 0, 3) is x0^2 x3
     name: str
     coefficient: float
-    effect: float
-    fraction: float
+    effect: float  # coefficient times the standard deviation of the monomial under the inputs
+    fraction: float  # effect^2 over the variance of the polynomial; of correlated terms they need not add up to one
 
 
 @dataclass(frozen=True)
@@ -59,9 +37,6 @@ class Terms(Tabular, Plottable, Sequence[Term]):
 
     Attributes
     ----------
-    terms : tuple of Term
-    output : int or None
-        Index of the output; None for a direction in output space.
     names : tuple of str
         Names of all d inputs.
     constant : float
@@ -70,20 +45,18 @@ class Terms(Tabular, Plottable, Sequence[Term]):
         Number of all monomials, the constant not counted.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
-    outputs : int
-        Number of outputs of the polynomial; a single one has no number in titles.
     sampling_error : float
         Relative standard error of the variance that fractions refer to. It is 0 in closed form, and on samples of the
         caller's; that of a composed polynomial is estimated from 65 536 samples of the inputs.
     """
 
     terms: tuple[Term, ...]
-    output: int | None
+    output: int | None  # None for a direction in output space
     names: tuple[str, ...]
     constant: float
     total: int
     center: np.ndarray | None = None
-    outputs: int = 0
+    outputs: int = 0  # of the polynomial; a single one has no number in titles
     sampling_error: float = 0.0
 
     @overload

@@ -16,12 +16,10 @@ Predicate = Callable[[nn.Module], bool]
 
 @dataclass(frozen=True)
 class Adapter:
-    """Conversion of one kind of module to a network.
+    """Conversion of one kind of module to a network; see `register_adapter` for the fields that it has too.
 
-    `matches` is a class of modules, or a function of a module; `convert` makes the network, an `MLP` or `GLU` if the
-    adapter is `listed`: if `find_blocks` looks for it in whole models. `entry` and `exit` are the paths of the
-    submodules that take the block's input and return its output; "" is the module itself. Modules that an adapter of a
-    user's `own` matches are not taken apart.
+    `find_blocks` looks for those that are `listed` in whole models, whose networks are an `MLP` or `GLU`. Modules that
+    an adapter of a user's `own` matches are not taken apart.
     """
 
     matches: type[nn.Module] | Predicate
@@ -36,18 +34,13 @@ class Adapter:
         return isinstance(module, self.matches) if isinstance(self.matches, type) else bool(self.matches(module))
 
 
-_adapters: list[Adapter] = []
-
-
-def add_adapter(adapter: Adapter) -> None:
-    """Add an adapter in front of all others."""
-    _adapters.append(adapter)
+ADAPTERS: list[Adapter] = []  # the latest one that matches is used
 
 
 def matching_adapters(module: nn.Module) -> Iterator[Adapter]:
     """The adapters that match a module, the latest first; none for TorchScript, which hides the parts of a module."""
     hidden = isinstance(module, torch.jit.ScriptModule)
-    return (adapter for adapter in reversed(_adapters) if not hidden and adapter.takes(module))
+    return (adapter for adapter in reversed(ADAPTERS) if not hidden and adapter.takes(module))
 
 
 def find_adapter(module: nn.Module) -> Adapter | None:
@@ -68,15 +61,14 @@ def register_adapter(
     Parameters
     ----------
     matches : type or callable
-        A class of modules (its subclasses included), or a function of a module that says whether the adapter applies
-        to it. The latest adapter that matches is used.
+        A class of modules (its subclasses included), or a function that says whether the adapter applies to a module.
+        The latest adapter that matches is used.
     adapter : callable
-        Function from the module to a network that holds the module's own parameters: an `MLP` or `GLU` for a block
-        of a model; for a network of its own also a `Chain`, `Residual` or `Affine`. The network is compared with the
-        module on test inputs; if the module alone does not take a tensor, there is a warning instead.
+        Function from the module to a network over its parameters: an `MLP` or `GLU` for a block of a model, else also
+        a `Chain`, `Residual` or `Affine`. Network and module are compared on test inputs.
     entry, exit : str
-        Submodules whose input and output are those of the block, such as "fc1" and "fc2", for a block that is only a
-        part of the module. By default the module itself.
+        Submodules that take the block's input and return its output, such as "fc1" and "fc2", for a block that is only
+        a part of the module.
 
     Examples
     --------
@@ -98,4 +90,4 @@ def register_adapter(
         )
     if not isinstance(entry, str) or not isinstance(exit, str):
         raise TypeError(f"entry and exit must be names of submodules such as 'fc1', got {entry!r} and {exit!r}.")
-    add_adapter(Adapter(matches, adapter, entry, exit, own=True))
+    ADAPTERS.append(Adapter(matches, adapter, entry, exit, own=True))

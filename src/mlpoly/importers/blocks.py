@@ -14,7 +14,7 @@ from torch import nn
 
 import mlpoly.importers.torch  # noqa: F401 -- registers the adapters
 from mlpoly.importers.adapters import find_adapter
-from mlpoly.importers.advice import check_visible, is_mixture, sketch
+from mlpoly.importers.advice import check_visible, is_mixture, register
 from mlpoly.importers.experts import experts_of, is_expert, is_stacked
 from mlpoly.importers.probe import unwrapped
 from mlpoly.importers.torch_modules import convert
@@ -26,19 +26,17 @@ from mlpoly.records import map_arrays
 class Block:
     """One feedforward block of a model.
 
-    Forward hooks on `entry` and `exit` see the block's inputs and outputs while the model runs. They are the same
-    module if the block has one of its own, as in Llama, and two if it is a part of a layer, as in BERT. A hook that
-    keeps a tensor should copy it: some models later add to it in place (Falcon).
+    Forward hooks on `entry` and `exit` see its inputs and outputs; a hook that keeps a tensor should copy it, because
+    some models later add to it in place (Falcon).
 
     Attributes
     ----------
     name : str
         Name of `module` in the model: "model.layers.0.mlp". For an expert of a mixture "model.layers.0.mlp.experts.5",
         also where the model has no such module; `mlpoly.lm` then runs the model with one.
-    entry : nn.Module
-        Module whose first positional input is the block's input (..., d).
-    exit : nn.Module
-        Module whose output is the block's output (..., o).
+    entry, exit : nn.Module
+        Modules whose first positional input is the block's input (..., d), and whose output is its output (..., o):
+        the same if the block has a module of its own, as in Llama, two if it is a part of a layer, as in BERT.
     module : nn.Module
         Module of the block, or that the block is a part of.
     """
@@ -51,10 +49,7 @@ class Block:
     def net(self, dtype: torch.dtype | None = None) -> Layer:
         """The block's weights as a network that `mlpoly.fit` takes, detached from autograd.
 
-        Parameters
-        ----------
-        dtype : torch.dtype, optional
-            By default the module's own, without a copy; but float32, and a copy, for 16-bit weights.
+        By default in the module's own dtype, without a copy; but in float32, and a copy, for 16-bit weights.
         """
         net = _converted(self.module)
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
@@ -84,9 +79,9 @@ def _converted(module: nn.Module) -> Layer:
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
 
-    Each expert of a mixture is a block, "model.layers.3.mlp.experts.5", and so is a shared one: terms of a sum that a
-    router weights. Experts that transformers keeps in one module (Mixtral, Qwen, OLMoE, DeepSeek) are found if they are
-    MLPs or GLUs; those that clamp their gates (gpt-oss) or scale their inputs (Llama 4) are not.
+    Each expert of a mixture is a block, also a shared one, and one of those that transformers keeps in one module
+    (Mixtral, Qwen, OLMoE, DeepSeek) if they are MLPs or GLUs; those that clamp their gates (gpt-oss) or scale their
+    inputs (Llama 4) are not.
 
     Parameters
     ----------
@@ -99,14 +94,6 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     Returns
     -------
     list of Block
-        Each has a name, the modules `entry` and `exit` to hook, and `net()`, the network that `fit` takes.
-
-    Raises
-    ------
-    TypeError
-        If the model has no known block.
-    ValueError
-        If a pattern matches none of the blocks; the message lists them.
 
     Examples
     --------
@@ -130,8 +117,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
             f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
-            f"{_mixture_note(model, '*', found)} The model has modules of the classes {', '.join(classes)}. Register "
-            f"an adapter for the class of its blocks before you call find_blocks:\n{sketch('TheBlocksClass')}"
+            f"{_mixture_note(model, '*', found)} The model has modules of the classes {', '.join(classes)}. "
+            f"{register('TheBlocksClass')}"
         )
     if blocks is None:
         return found

@@ -1,9 +1,8 @@
 """Experts of mixtures: each is a block, also where a model keeps the weights of all of them in one module.
 
 Transformers stacks the experts of Mixtral, Qwen, OLMoE, DeepSeek and others: parameters (E, ., .) in a module that is
-called with tokens, the numbers of the experts that the router chose for each, and their weights. Here every expert gets
-a module of its own, and `unrolled` makes a model call those, each with the tokens that are routed to it: hooks then see
-the inputs of single experts, and single experts can be replaced.
+called with tokens, the experts chosen for each, and their weights. `unrolled` makes a model call a module for each
+expert instead, with the tokens that are routed to it, so that hooks see single experts, and they can be replaced.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def _weight(module: nn.Module, names: Iterable[str]) -> Tensor | None:
 class Expert(nn.Module):
     """One expert of a stacked module: the same as giving that module tokens that are all routed to it, with weight 1.
 
-    While an unrolled model calls it, `routed` holds which of the layer's tokens its inputs are (n,), and how many
-    tokens the layer has.
+    While an unrolled model calls it, `routed` holds which of the layer's tokens it gets (n,), and their number in all.
     """
 
     def __init__(self, stacked: nn.Module, number: int) -> None:
@@ -161,10 +159,7 @@ def experts_of(stacked: nn.Module) -> list[Expert]:
 
 @contextmanager
 def unrolled(model: nn.Module, modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Let a model call the experts among `modules`, and their siblings, as modules of their own.
-
-    Where the experts of a layer are unrolled already, as inside a graft, nothing changes.
-    """
+    """Let a model call the experts among `modules`, and their siblings, as modules of their own."""
     wanted: dict[nn.Module, dict[int, Expert]] = {}
     for module in modules:
         if isinstance(module, Expert):

@@ -1,12 +1,12 @@
 """Feedforward blocks of Hugging Face transformers and of TransformerLens, recognised by the names of their parts.
 
-One row of `FAMILIES` per naming of the parts in transformers, which is not imported. Most families have a naming in
-common, and a class from outside the library that uses one of them is accepted as well. Names alone do not show what the
-module does with its parts: if the module is the block, `probe` checks that.
+One row of `FAMILIES` per naming, also for classes from outside the library. Names do not show what a module does with
+its parts: if the module is the block, `probe` checks that.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,18 +143,10 @@ def from_transformer_lens(module: Any) -> Layer:
 
 
 def _activation(function: Any) -> Activation:
-    """The activation of a block; a function of TransformerLens, such as gelu_new, is known by its name.
-
-    Test inputs show whether it is the one of that name.
-    """
-    try:
-        return activation_from_torch(function)
-    except TypeError:
-        try:
-            return get(getattr(function, "__name__", ""))
-        except UnknownActivationError:
-            pass
-        raise
+    """The activation of a block; one of TransformerLens, such as gelu_new, by its name, which test inputs confirm."""
+    with suppress(UnknownActivationError):
+        return get(getattr(function, "__name__", ""))
+    return activation_from_torch(function)
 
 
 def _is_lens_block(module: nn.Module) -> bool:

@@ -39,19 +39,11 @@ def read_network(
         Weights and biases of linear layers have names such as "0.weight", "0.bias", "2.weight"; "fc1.weight";
         "Dense_0.kernel"; "W1", "b1". Their order is that of the numbers in the names or, in a state dict, of the
         layers in the file. A prefix of all names does not matter. Or they are the parts of one gated unit: gate_proj,
-        up_proj, down_proj; w1, w3, w2; wi_0, wi_1, wo; W_gate, W_in, W_out (TransformerLens, which also has W_in and
-        W_out without a gate).
-
-        Batch norms are folded in, with PyTorch's default eps, 1e-5, if the numbering of an nn.Sequential shows where
-        the activations are. Behind the last layer there is none.
+        up_proj, down_proj; w1, w3, w2; wi_0, wi_1, wo.
     activation : str or Activation, or a sequence of them, optional
         Activation of all hidden layers, or one for each, where None is no activation; needed if there are hidden
-        layers, except for ONNX files, which hold it.
-
-        Weights do not show whether there is an activation between two layers: compare the network with some outputs of
-        the model. One is assumed between all of them, unless other numbers of an nn.Sequential are missing, but none
-        between these two. Where the values between two layers are fewer than before and behind them, as in a linear
-        map of low rank and in an autoencoder, it has to be given for each place.
+        layers, except for ONNX files, which hold it. Weights do not show whether there is one between two layers:
+        compare the network with some outputs of the model.
     layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
         "kernel" that of Keras and Flax; for others the shapes decide.

@@ -25,10 +25,9 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
     ----------
     model : path or onnx.ModelProto
         A chain from one input: Gemm, MatMul, sums and products with constants, BatchNormalization, and activations, as
-        one node or as the many that exporters write (a GELU by its Erf, a SiLU as a product). Products of two branches
-        become a `GLU`, sums of a value and a branch that starts at it a `Residual`. What makes rows of the input
-        (Flatten, Reshape) is passed over. A Softmax or LogSoftmax at the end is left out with a warning, and the
-        outputs are the logits.
+        one node or as the many that exporters write. Products of two branches become a `GLU`, sums of a value and a
+        branch that starts at it a `Residual`. What makes rows of the input (Flatten, Reshape) is passed over. A Softmax
+        or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
     output : str, optional
         Name of the value that the network computes, also one inside the graph. By default the graph's only output of
         floating-point numbers.
@@ -41,9 +40,6 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
     ------
     TypeError
         For a graph that is no such chain; the message names the node and says what can be done.
-    FileFormatError
-        If the file is not a valid ONNX model.
-    FileNotFoundError
 
     Examples
     --------
@@ -80,7 +76,7 @@ def _loaded(model: Any) -> Any:
     """The model with its functions inlined."""
     name = "the model"
     if isinstance(model, (str, PathLike)):
-        name = str(Path(model))
+        name = str(model)
         if not Path(model).is_file():
             raise FileNotFoundError(f"no ONNX file {name}.")
         try:
@@ -95,7 +91,6 @@ def _loaded(model: Any) -> Any:
 
 
 def _chosen_output(model: Any, output: str | None) -> str:
-    """Name of the value that the network computes."""
     graph = model.graph
     if output is not None:
         values = [name for node in graph.node for name in node.output]

@@ -1,8 +1,7 @@
 """A few test inputs that show whether a module computes what its parts suggest.
 
-Modules with the same parts need not do the same with them: some clamp the gate, scale it, or sparsify it; hooks and
-patched methods change what a module computes. Weights taken from such a module by name alone would describe another
-function, and nothing later would notice.
+Modules with the same parts need not do the same with them: some clamp the gate or scale it; hooks and patched methods
+change what a module computes. Weights taken by name alone would describe another function, and nothing would notice.
 """
 
 from __future__ import annotations
@@ -54,14 +53,11 @@ def check_computes(
 ) -> None:
     """Raise a MismatchError if a module in evaluation mode and a network over its weights differ on test inputs.
 
-    The test sees no difference that is smaller than rounding, or that these few inputs do not reach: a limit on values
-    beyond theirs, a case for a special input. The module is not changed, and no random numbers are drawn from torch's
-    generator. Weights that cannot be read (meta device, tracing) are not checked.
-
-    `unlike` and `remedy` are the beginning and the end of the message. With `residual`, the module takes a second
-    tensor that it adds to its output. With `whole`, it is a network of its own, whose forward hooks are part of it;
-    hooks of a block in a model belong to whoever observes that model, and do not run. If the network is a part of what
-    the module does, `ends` are the submodules that take its input and return its output.
+    The module is not changed, and torch's generator is not used. Weights that cannot be read (meta device, tracing) are
+    not checked. `unlike` and `remedy` are the beginning and the end of the message. With `residual`, the module takes a
+    second tensor that it adds to its output. With `whole`, it is a network of its own, whose forward hooks are part of
+    it; hooks of a block in a model belong to whoever observes that model, and do not run. If the network is a part of
+    what the module does, `ends` are the submodules that take its input and return its output.
     """
     weight = net.prototype
     if not readable(weight):
@@ -101,10 +97,7 @@ def _compared(
     whole: bool,
     ends: tuple[str, str] | None,
 ) -> tuple[float, float]:
-    """Relative difference in norm between a module and a network, and that which rounding may make, at least `least`.
-
-    Both are for the size of inputs at which the first exceeds the second most.
-    """
+    """Relative difference in norm, and what rounding may make of it, for the size of inputs where it is worst."""
     wide: Any = evaluated(module, hooks=whole, dtype=dtype)
     net = map_arrays(net, lambda weight: weight.to(dtype))
     length = getattr(module, "chunk_size_feed_forward", 0) or _POINTS  # chunks must divide the points evenly
@@ -203,10 +196,9 @@ def without(module: nn.Module, part: nn.Module) -> nn.Module:
 
 
 def evaluated(module: nn.Module, *, hooks: bool = False, dtype: torch.dtype | None = None) -> nn.Module:
-    """A copy in evaluation mode over the same parameters, or over those in a dtype; changes to it stay in the copy.
+    """A copy in evaluation mode over the same parameters, or over those in a dtype; with `hooks`, with forward hooks.
 
-    Forward hooks are kept with `hooks`. Those of torch.nn.utils (spectral_norm, weight_norm, pruning), which compute a
-    weight, stay in any case.
+    Those of torch.nn.utils (spectral_norm, weight_norm, pruning), which compute a weight, stay in any case.
     """
     module = unwrapped(module)
     made: Any = object.__new__(type(module))

@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from mlpoly.activations import Activation, get
-from mlpoly.networks import GLU, Affine, Network
-from mlpoly.networks.assemble import Piece, Scaling, assemble
+from mlpoly.networks import GLU, Network
 from mlpoly.networks.from_layers import Layout, from_layers
 
 Pair = tuple[np.ndarray, np.ndarray | None]  # weight and bias
 
 _ROLES = {"weight": "weight", "kernel": "weight", "W": "weight", "w": "weight", "bias": "bias", "b": "bias"}
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 # Names of gate, other factor and readout of gated units.
 _GATED = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
-_LENS = {"W_in", "W_out", "W_gate", "b_in", "b_out", "b_gate"}
-_EPSILON = 1e-5  # of batch norm in PyTorch by default; a state dict does not hold it
 
 
 def network_from_state(
@@ -33,13 +29,10 @@ def network_from_state(
 ) -> Network:
     """Return the network of weights by name; `read_network` describes the names and arguments.
 
-    With `ordered`, the order of the mapping is that in which a module defines its layers, as in a state dict. A
-    ValueError if the names are not those of one network, or leave the activations, layout or order open.
+    With `ordered`, the order of the mapping is that in which a module defines its layers, as in a state dict.
     """
     common = _common_prefix(list(state))
     state = {name.removeprefix(common): np.asarray(a) for name, a in state.items()}
-    if lens := _transformer_lens(state, activation):
-        return lens
     groups, words = _groups(state)
     layout = layout or ("out_in" if words == {"weight"} else "in_out" if words == {"kernel"} else None)
     for parts in _GATED:
@@ -48,13 +41,9 @@ def network_from_state(
             weights = [groups[part]["weight"] if layout != "in_out" else groups[part]["weight"].T for part in parts]
             gate, up, down = zip(weights, [groups[part].get("bias") for part in parts], strict=True)
             return GLU(*gate, *up, *down, activation=_single(activation))
-    linear = {name: (group["weight"], group.get("bias")) for name, group in groups.items() if not _is_norm(group)}
-    if not linear:
-        raise ValueError(f"there is no linear layer. {_remedy(state)}")
+    linear = {name: (group["weight"], group.get("bias")) for name, group in groups.items()}
     if len(linear) > 1:
         _needed(activation)
-    if len(linear) < len(groups):
-        return _with_batch_norms(groups, _single(activation), layout)
     order = _in_order(linear, ordered)
     if isinstance(activation, (str, Activation)) and len(order) > 2:
         activation = _activations(order, [linear[name][0] for name in order], activation)
@@ -98,10 +87,6 @@ def _in_order(layers: Mapping[str, Pair], ordered: bool) -> list[str]:
     )
 
 
-def _is_norm(group: Mapping[str, np.ndarray]) -> bool:
-    return "running_mean" in group
-
-
 def _needed(activation: Any) -> None:
     if activation is None:
         raise ValueError(
@@ -113,7 +98,7 @@ def _needed(activation: Any) -> None:
 def _single(activation: Any) -> Activation:
     if isinstance(activation, Sequence) and not isinstance(activation, str):
         if len({get(each or "identity") for each in activation}) != 1:
-            raise ValueError("activation must be one name for a gated unit or beside batch norms.")
+            raise ValueError("activation must be one name for a gated unit.")
         activation = activation[0]
     return get(activation or "identity")
 
@@ -140,7 +125,11 @@ def _groups(state: Mapping[str, np.ndarray]) -> tuple[dict[str, dict[str, np.nda
     words = set()
     for name, a in state.items():
         layer, _, last = name.rpartition(".")
-        if last not in _ROLES and last not in _STATISTICS:
+        if last in ("running_mean", "num_batches_tracked"):
+            raise ValueError(
+                f"the file has a batch norm ({layer}), and not where the activations are. {_remedy(state)}"
+            )
+        if last not in _ROLES:
             match = re.fullmatch(r"(.*?)(weight|kernel|W|w|bias|b)_?(\d+)", name)
             if match is None:
                 raise ValueError(f"{name!r} is not a weight or bias of a linear layer. {_remedy(state)}")
@@ -151,7 +140,7 @@ def _groups(state: Mapping[str, np.ndarray]) -> tuple[dict[str, dict[str, np.nda
         groups.setdefault(layer, {})[role] = a
     for layer, arrays in groups.items():
         weight = arrays.get("weight")
-        if not _is_norm(arrays) and (weight is None or weight.ndim != 2):
+        if weight is None or weight.ndim != 2:
             shape = "no weight" if weight is None else f"a weight of shape {weight.shape}"
             kind = {1: ": a normalisation, or slopes of PReLU", 3: ": a convolution", 4: ": a convolution"}
             why = kind.get(0 if weight is None else weight.ndim, "")
@@ -166,66 +155,3 @@ def _remedy(state: Mapping[str, Any]) -> str:
         f"The file holds {shown}{more}, which are not the layers of one feedforward network: convert the model in "
         f"Python with mlpoly.from_torch(model), a language model with `mlpoly lm`."
     )
-
-
-def _transformer_lens(state: Mapping[str, np.ndarray], activation: Any) -> Network | None:
-    """The network of W_in, W_out, perhaps W_gate, and biases, None if those are not the names."""
-    if not {"W_in", "W_out"} <= set(state) <= _LENS:
-        return None
-    _needed(activation)
-    W1, W2, b1, b2 = state["W_in"].T, state["W_out"].T, state.get("b_in"), state.get("b_out")
-    if "W_gate" not in state:
-        return from_layers([(W1, b1), (W2, b2)], activation, "out_in")
-    # TransformerLens adds b_in to the product of the gate and W_in x.
-    moved = None if b1 is None else W2 @ b1
-    shift = b2 if moved is None else moved if b2 is None else moved + b2
-    return GLU(state["W_gate"].T, state.get("b_gate"), W1, None, W2, shift, _single(activation))
-
-
-def _with_batch_norms(
-    groups: Mapping[str, Mapping[str, np.ndarray]], activation: Activation, layout: Layout | None
-) -> Network:
-    """The network of linear layers and batch norms that are numbered as in an nn.Sequential.
-
-    A number that is missing between two layers is that of a module without weights: the activation, if it is the only
-    such place between two linear layers.
-    """
-    remedy = "convert the model in Python: mlpoly.from_torch(model.eval())"
-    order = sorted(groups, key=_natural)
-    if not all(name.isdigit() for name in order):
-        norm = next(name for name in order if _is_norm(groups[name]))
-        raise ValueError(
-            f"the file has a batch norm ({norm}), and its names do not show whether the activation is before it or "
-            f"behind it; {remedy}."
-        )
-    linear = [i for i, name in enumerate(order) if not _is_norm(groups[name])]
-    if _gaps(order[: linear[0] + 1]):
-        raise ValueError(f"a module without weights is before the first linear layer, {order[linear[0]]}; {remedy}.")
-    before_activation: list[str] = []
-    for start, end in zip(linear, [*linear[1:], None], strict=True):
-        span = order[start : None if end is None else end + 1]
-        gaps = _gaps(span)
-        if len(gaps) != (end is not None):
-            raise ValueError(
-                f"the numbers of the modules {', '.join(span)} of a Sequential do not show where the activation is; "
-                f"{remedy}."
-            )
-        before_activation += gaps
-    pieces: list[Piece] = []
-    for name in order:
-        arrays = groups[name]
-        if _is_norm(arrays):
-            scale = 1 / np.sqrt(arrays["running_var"] + _EPSILON)
-            scale = scale * arrays["weight"] if "weight" in arrays else scale
-            shift = arrays.get("bias", 0.0) - scale * arrays["running_mean"]
-            pieces.append(Scaling(scale, shift, scale.dtype, "BatchNorm1d"))
-        else:
-            pieces.append(Affine(arrays["weight"] if layout != "in_out" else arrays["weight"].T, arrays.get("bias")))
-        if name in before_activation:
-            pieces.append(activation)
-    return assemble(pieces)
-
-
-def _gaps(names: Sequence[str]) -> list[str]:
-    """The names behind which numbers are missing."""
-    return [one for one, two in pairwise(names) if int(two) - int(one) > 1]

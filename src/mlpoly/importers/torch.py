@@ -6,7 +6,7 @@ from mlpoly.extras import explain_missing
 
 with explain_missing("converting from and to PyTorch modules"):
     from mlpoly.importers import experts, families, torch_modules
-    from mlpoly.importers.adapters import add_adapter, register_adapter
+    from mlpoly.importers.adapters import ADAPTERS, register_adapter
     from mlpoly.importers.polynomial_module import PolynomialModule
     from mlpoly.importers.torch_activations import activation_from_torch
     from mlpoly.importers.torch_modules import from_torch
@@ -14,5 +14,4 @@ with explain_missing("converting from and to PyTorch modules"):
 __all__ = ["PolynomialModule", "activation_from_torch", "from_torch", "register_adapter"]
 
 # In this order, whichever of the modules was imported first: the latest adapter that matches is used.
-for _adapter in (*experts.ADAPTERS, *torch_modules.ADAPTERS, *families.ADAPTERS):
-    add_adapter(_adapter)
+ADAPTERS += [*experts.ADAPTERS, *torch_modules.ADAPTERS, *families.ADAPTERS]

@@ -34,10 +34,9 @@ _REMEDY = (
 def from_torch(module: nn.Module) -> Network:
     """Return the weights of a torch module as a network that `fit` and `propagate` take.
 
-    The network is the module in evaluation mode. It holds the module's own parameters: nothing is detached, so results
-    computed from it can be differentiated with respect to them, and an optimiser step on the module changes the
-    network. Only weights that have to be computed (batch norms folded in, parametrisations, slopes of PReLU) keep the
-    values they have now.
+    The network is the module in evaluation mode, over its own parameters: results can be differentiated with respect
+    to them, and an optimiser step on the module changes the network. Only weights that have to be computed (batch norms
+    folded in, parametrisations, slopes of PReLU) keep the values they have now.
 
     Parameters
     ----------
@@ -45,21 +44,15 @@ def from_torch(module: nn.Module) -> Network:
         An ``nn.Sequential`` of any depth. Linears and activations become layers. A batch norm in evaluation mode is
         folded into a Linear beside it. Dropout, Identity and ``Flatten(start_dim=1)`` are passed over: the network's
         inputs are rows. A Softmax or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
-        Sequentials inside are taken apart; any other module that `from_torch` takes becomes a part of the chain.
 
         A class of your own with such parts, under any names, if it computes them in the order in which it defines
-        them, or adds its input to what they give: then the network is a `Residual`. A single activation may serve all
-        layers. A few test inputs show whether this is so; where numbers cannot be read (on the meta device, inside
-        torch.func), the parts are taken in order.
+        them, perhaps with one activation for all layers, or adds its input to what they give.
 
-        A feedforward block of Hugging Face transformers: GPT-2, GPT-NeoX, Llama and its many relatives, Phi, T5, and
-        others with the same parts. If the block has no module of its own (OPT, BERT, Whisper), `find_blocks` of the
-        layer finds it, and ``find_blocks(layer)[0].net()`` is its network. A block of TransformerLens, with the
-        parameters W_in, W_out and perhaps W_gate.
+        A feedforward block of Hugging Face transformers (of a layer, if the block has no module of its own,
+        `find_blocks` finds it), or of TransformerLens.
 
         Any other module needs an adapter, see `mlpoly.importers.torch.register_adapter`, or the way through ONNX:
-        ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, then `from_onnx`. Convolutions, layer norm
-        and attention have no place in a network of this library; the message says which part of the module does.
+        ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, then `from_onnx`.
 
     Returns
     -------
@@ -69,17 +62,14 @@ def from_torch(module: nn.Module) -> Network:
     Raises
     ------
     TypeError
-        For a module without an adapter, or with parts that cannot be converted; for one that does more than the block
-        in it; for batch norm in training mode; for quantised weights; for TorchScript; for a module that has the parts
-        of a known block but computes something else, which test inputs reveal (they run the forward hooks of a
-        Sequential or class). The message says what to do.
+        If the module cannot be converted, or computes something else than its parts suggest, which test inputs reveal
+        (they run the forward hooks of a Sequential or class). The message says what to do.
 
     Notes
     -----
     The test inputs are random, of standard deviations 1, 10, 100 and 10 000. They reveal differences of a few parts in
-    a million (modules in 16 bits are tested in float32; behind batch norms folded in float32 one in ten thousand), and
-    limits on values that they reach. They do not reveal smaller differences, limits beyond, nor what happens only for
-    special inputs: a case for negative ones in all places, for inputs that are exactly zero, for long sequences.
+    a million (behind batch norms folded in float32 one in ten thousand) and limits on values that they reach, but not
+    what happens only for special inputs. Numbers that cannot be read (on the meta device) are not compared.
 
     Examples
     --------

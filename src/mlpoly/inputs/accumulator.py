@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    check_shape,
-    eye,
-    is_low_precision,
-    namespace,
-    namespace_of,
-    readable,
-    widen,
-)
+from mlpoly.arrays import Array, astype, eye, is_low_precision, namespace, namespace_of, readable, widen
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
 from mlpoly.records import trusted
 
 if TYPE_CHECKING:
@@ -33,19 +21,12 @@ class MomentAccumulator:
     Each batch is centred on its own mean before it is squared, and batches are joined by the pairwise update of Chan,
     Golub and LeVeque, so that a large mean costs no digits. Sums are kept in float64 where the library has it.
 
-    Parameters
-    ----------
-    dim : int
-        Number of inputs d.
-
     Attributes
     ----------
-    count : int
-        Samples seen.
-    mean : array (d,)
-        Mean of the samples, None before the first.
-    scatter : array (d, d)
-        Sum of squared deviations from the mean, None before the first sample.
+    dim, count : int
+        Number of inputs d, and of samples seen.
+    mean, scatter : array (d,), array (d, d)
+        Mean, and sum of squared deviations from it; None before the first sample.
 
     Examples
     --------
@@ -65,18 +46,10 @@ class MomentAccumulator:
 
     @classmethod
     def from_moments(cls, count: int, mean: Array, scatter: Array, dtype: object = None) -> MomentAccumulator:
-        """Continue from moments that were summed elsewhere, or saved.
+        """Continue from moments summed elsewhere, or saved; `scatter` is `count` times the population covariance.
 
-        Parameters
-        ----------
-        count : int
-            Number of samples behind the moments.
-        mean : array (d,)
-        scatter : array (d, d)
-            Sum of squared deviations from the mean: `count` times the population covariance.
-        dtype : optional
-            Dtype of the Gaussian that `gaussian` returns, if narrower than float64; 16 bits, too few for a covariance,
-            give float32.
+        The Gaussian has the given `dtype`, if that is narrower than float64; 16 bits, too few for a covariance, give
+        float32.
         """
         count = as_integer("count", count, 1)
         mean, scatter = as_float_array("mean", mean), as_float_array("scatter", scatter)
@@ -143,15 +116,9 @@ class MomentAccumulator:
         self.count = total
 
     def gaussian(self, shrinkage: float | str = 0.0) -> Gaussian:
-        """The Gaussian with these moments (population covariance), in float64 where the library has it.
+        """The Gaussian with these moments, shrunk as by `Gaussian.from_samples`, in float64 where the library has it.
 
-        This holds whatever the dtype of the samples: rounded to it, a covariance whose variances differ a lot would
-        lose the small ones. Samples drawn from the Gaussian have the dtype of the first batch.
-
-        Parameters
-        ----------
-        shrinkage : float in [0, 1] or "oas"
-            See `Gaussian.from_samples`.
+        Rounded to a narrower dtype of the samples, a covariance whose variances differ a lot would lose the small ones.
         """
         from mlpoly.inputs.gaussian import Gaussian
 

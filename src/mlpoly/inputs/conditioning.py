@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    constant,
-    constant_index,
-    device,
-    eye,
-    namespace_of,
-    no_gradients,
-    readable,
-    rounding_error,
-    safe_inverse,
-    take_rows,
-    to_numpy,
-    triangular_factor,
-    widen,
-)
+from mlpoly.arrays import Array, device, namespace_of, no_gradients, readable, safe_inverse, triangular_factor
+from mlpoly.arrays.placement import constant, constant_index, eye, rounding_error, take_rows, to_numpy, widen
 from mlpoly.inputs.coordinates import principal_axes, rounding_floor
 
 if TYPE_CHECKING:
@@ -34,16 +20,9 @@ if TYPE_CHECKING:
 class Given:
     """A Gaussian split into the known inputs x_S and the others; in float64 where the library has it.
 
-    Where the covariance is diagonal, so is everything here: no matrix of size d is made.
-
-    Attributes
-    ----------
-    places, others : integer array (s,), (d - s,)
-        Positions of the inputs that are known, and of those that are not.
-    rank : int
-        Number r of directions in which x_S varies.
-    whitener : array (r, s), or (s,) for a diagonal covariance
-        w = whitener (x_S - mean_S) is standard normal; the entries of inputs that do not vary are zero.
+    Positions of the known inputs are `places` (s,), of the others `others`. `whitener` (r, s) makes
+    w = whitener (x_S - mean_S) standard normal, in the `rank` r directions in which x_S varies. Where the covariance is
+    diagonal, so is everything here, `whitener` too, (s,): no matrix of size d is made.
     """
 
     def __init__(self, inputs: Gaussian, places: np.ndarray) -> None:
@@ -146,11 +125,9 @@ def posterior(weights: Array, given: Sequence[Given], known: Array) -> Array:
     """Weights (n, c) of the components of a mixture, given values x_S (n, s).
 
     A component that varies in fewer directions of x_S has an infinite density there: it alone counts where the values
-    lie in its subspace.
-
-    Far out the squares |w_c|^2 leave the range of floats, and long before that their differences are rounding. So they
-    are computed over the size of the values, and between components with the same covariance of x_S, where they are
-    linear in x_S, from w_c - w_b = whitener (mean_b - mean_c).
+    lie in its subspace. Far out the squares |w_c|^2 leave the range of floats, and long before that their differences
+    are rounding. So they are computed over the size of the values, and between components with the same covariance of
+    x_S, where they are linear in x_S, from w_c - w_b = whitener (mean_b - mean_c).
     """
     xp, known = namespace_of(weights), widen(known)
     if not known.shape[1]:

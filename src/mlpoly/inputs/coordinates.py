@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    constant_index,
-    namespace,
-    namespace_of,
-    rounding_error,
-    safe_inverse,
-    scalar,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, safe_inverse
+from mlpoly.arrays.placement import constant_index, rounding_error, scalar, to_numpy, widen
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:

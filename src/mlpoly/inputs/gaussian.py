@@ -7,27 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    cast_result,
-    check_finite,
-    check_names,
-    check_shape,
-    column_names,
-    constant,
-    eye,
-    namespace,
-    namespace_of,
-    positive_semidefinite,
-    promote,
-    readable,
-    scalar,
-    take_rows,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, positive_semidefinite, readable
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import astype, cast_result, constant, eye, promote, scalar, take_rows, widen
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.inputs.interface import Gaussians, digest
@@ -42,6 +24,9 @@ if TYPE_CHECKING:
 class Gaussian(Gaussians):
     """A normal distribution N(mean, cov); the covariance may be singular.
 
+    `neutral` is true for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
+    `sample` draws in `sample_dtype`, that of the data of an estimated Gaussian; None means that of the mean.
+
     Parameters
     ----------
     mean : array (d,)
@@ -49,13 +34,6 @@ class Gaussian(Gaussians):
         None is the identity, (d,) a diagonal of variances, (d, d) a symmetric positive semidefinite matrix.
     names : sequence of d str, optional
         Names of the inputs.
-
-    Attributes
-    ----------
-    neutral : bool
-        True for `Gaussian.standard(d)`, which belongs to no array library: `fit` moves it to the network's.
-    sample_dtype : dtype or None
-        Dtype of what `sample` draws: that of the data for an estimated Gaussian; None means that of the mean.
 
     Examples
     --------
@@ -102,8 +80,8 @@ class Gaussian(Gaussians):
         samples : array (n, d) or data frame
             One sample is enough: its covariance is zero.
         shrinkage : float in [0, 1] or "oas"
-            Fraction of the covariance replaced by its mean variance times the identity; "oas" chooses it by the
-            formula of oracle approximating shrinkage.
+            Fraction of the covariance replaced by its mean variance times the identity, or "oracle approximating
+            shrinkage".
         names : sequence of d str, optional
             Names of the inputs; by default the columns of a data frame.
         """
@@ -163,12 +141,9 @@ class Gaussian(Gaussians):
         return self.mean + (noise * self.root if len(self.root.shape) == 1 else noise @ self.root)
 
     def condition(self, known: Mapping[int | str, float]) -> Gaussian:
-        """The Gaussian of all other inputs, given the values of some.
+        """The Gaussian of all other inputs, given a mapping from index or name of some to their values.
 
-        Parameters
-        ----------
-        known : mapping from index or name to value
-            For inputs that do not vary, or that others determine, only values that can occur.
+        Inputs that do not vary, or that others determine, can have only the values that can occur.
 
         Examples
         --------

@@ -10,23 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    cast_like,
-    check_finite,
-    check_shape,
-    namespace,
-    namespace_of,
-    on,
-    promote,
-    readable,
-    safe_inverse,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, readable, safe_inverse
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
+from mlpoly.arrays.placement import cast_like, on, promote, take_rows, to_numpy, widen
 from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.records import map_arrays
 from mlpoly.tables import Table, Tabular
@@ -41,14 +27,7 @@ _REMEMBERED = 2**20  # numbers of the data that are kept beside an estimated dis
 
 
 class Inputs(Tabular, ABC):
-    """A distribution of d inputs x.
-
-    Attributes
-    ----------
-    mean : array (d,)
-    names : tuple of str, d of them, or None
-        Names of the inputs, such as the columns of a data frame; they label terms, plots and pages.
-    """
+    """A distribution of d inputs x, with `mean` (d,) and, if they have any, `names`, which label terms and plots."""
 
     mean: Array  # a field of some classes, a property of others
     names: tuple[str, ...] | None = None
@@ -113,19 +92,9 @@ class Inputs(Tabular, ABC):
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
 
     def projection_moments(self, directions: Array, order: int) -> Array:
-        """Moments E[((w.x - E w.x) / s)^k] of one-dimensional projections, s the standard deviation of w.x.
+        """Moments E[((w.x - E w.x) / s)^k] (order + 1, h), k = 0, ..., order, with s the standard deviation of w.x.
 
-        Parameters
-        ----------
-        directions : array (h, d)
-            One w in each row.
-        order : int
-            Highest k.
-
-        Returns
-        -------
-        array (order + 1, h)
-            For k = 0, ..., order; zero from k = 1 on where w.x does not vary.
+        The `directions` (h, d) have one w in each row; from k = 1 on the moments are zero where w.x does not vary.
         """
         directions = as_float_array("directions", directions)
         namespace(directions=directions, inputs=self.prototype)
@@ -140,12 +109,8 @@ class Inputs(Tabular, ABC):
     def in_units(self: T, scale: Any, shift: Any = 0.0) -> T:
         """The distribution of shift + scale x: the inputs in other units.
 
-        Parameters
-        ----------
-        scale : float or array (d,)
-            Factor; the ``scale_`` of a ``StandardScaler`` that standardised the data leads back to the original units.
-        shift : float or array (d,)
-            Added afterwards; the ``mean_`` of the scaler.
+        ``in_units(scaler.scale_, scaler.mean_)`` of inputs that a ``StandardScaler`` standardised leads back to the
+        original ones; both are a float or an array (d,).
         """
         factor, offset = unit_arrays(scale, shift, self.dim, self.prototype)
         return self._rescaled(factor, offset)
@@ -161,15 +126,10 @@ class Inputs(Tabular, ABC):
 
 
 class Gaussians(Inputs):
-    """Inputs made of Gaussians: a single one, or a mixture.
+    """Inputs made of Gaussians, with `weights` (c,) that add up to one: a single one, or a mixture.
 
-    Attributes
-    ----------
-    weights : array (c,)
-        Weights of the components, not negative, with sum one.
-    rows : array (m, d) or None
-        Some of the data that it was estimated from, if it was: closed forms are compared with them. No field, so that
-        whatever is made from these inputs by a change does not have them.
+    `rows` (m, d) are some of the data that it was estimated from, if it was: closed forms are compared with them. They
+    are no field, so that whatever is made from these inputs by a change does not have them.
     """
 
     weights: Array

@@ -9,25 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    check_names,
-    check_shape,
-    column_names,
-    constant,
-    namespace,
-    namespace_of,
-    promote,
-    readable,
-    rounding_error,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, namespace_of, readable
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import astype, constant, promote, rounding_error, take_rows, to_numpy, widen
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, posterior
@@ -39,7 +23,7 @@ from mlpoly.records import record, replace, static, trusted
 
 @record
 class GaussianMixture(Gaussians):
-    """x ~ sum_c weights_c N(means_c, covs_c); covariances may be singular.
+    """x ~ sum_c weights_c N(means_c, covs_c); covariances may be singular, and `sample_dtype` is as in `Gaussian`.
 
     Parameters
     ----------
@@ -47,17 +31,11 @@ class GaussianMixture(Gaussians):
         Not negative, summing to one.
     means : array (c, d)
     covs : None or array
-        None is the identity; (c, d, d) full; (c, d) diagonal; (d, d) or (d,) shared by all components. If c = d
-        makes (d, d) ambiguous, say which with `shared`.
+        None is the identity; (c, d, d) full; (c, d) diagonal; (d, d) or (d,) shared by all components.
     shared : bool, optional
-        Whether `covs` is one covariance for all components.
+        Whether `covs` is one covariance for all components, where c = d makes (d, d) ambiguous.
     names : sequence of d str, optional
         Names of the inputs.
-
-    Attributes
-    ----------
-    sample_dtype : dtype or None
-        Dtype of what `sample` draws: that of the data for an estimated mixture; None means that of the means.
 
     Examples
     --------
@@ -134,19 +112,14 @@ class GaussianMixture(Gaussians):
     ) -> GaussianMixture:
         """One Gaussian per class: weights from counts, population means and covariances.
 
-        In float64 where the library has it; a fit still has the network's dtype, and `sample` draws in the dtype of
-        these samples.
-
         Parameters
         ----------
         samples : array (n, d) or data frame
         labels : integer or text array (n,)
-            Any integers or strings; gaps are allowed, and a class of one sample gets covariance zero. The components
-            are in the order of ``np.unique(labels)``.
-        shrinkage : float or "oas"
-            As in `Gaussian.from_samples`, for each class.
-        names : sequence of d str, optional
-            Names of the inputs; by default the columns of a data frame.
+            Any integers or strings; a class of one sample gets covariance zero. The components are in the order of
+            ``np.unique(labels)``.
+        shrinkage, names
+            As in `Gaussian.from_samples`, for each class; so are the dtypes.
         """
         names = column_names(samples) if names is None else names
         samples = as_float_array("samples", samples, integers=True)
@@ -245,12 +218,7 @@ class GaussianMixture(Gaussians):
         return (drawn, labels) if return_labels else drawn
 
     def condition(self, known: Mapping[int | str, float]) -> GaussianMixture:
-        """The mixture of all other inputs, given the values of some: its weights change with what is known.
-
-        Parameters
-        ----------
-        known : mapping from index or name to value
-        """
+        """The mixture of all other inputs, given the values of some by index or name; its weights change."""
         places, values = known_inputs(known, self)
         given = [Given(g, places) for g in self.components]
         check_possible("known", given, values[None, :])

@@ -7,24 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    check_finite,
-    check_names,
-    check_shape,
-    chunks,
-    column_names,
-    namespace,
-    namespace_of,
-    readable,
-    safe_inverse,
-    scalar,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, namespace, namespace_of, readable, safe_inverse
+from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
+from mlpoly.arrays.placement import scalar, take_rows, to_numpy, widen
 from mlpoly.inputs.accumulator import check_overflow
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Inputs, digest
@@ -42,14 +27,9 @@ class Samples(Inputs):
     x : array (n, d) or data frame
         One sample in each row; any floating dtype. Integers become float64.
     weights : array (n,), optional
-        Not negative; they are divided by their sum. By default all samples count the same.
+        Not negative; they are divided by their sum. By default, None, all samples count the same.
     names : sequence of d str, optional
         Names of the inputs; by default the columns of a data frame.
-
-    Attributes
-    ----------
-    weights : array (n,) or None
-        Weights with sum one; None if all samples count the same.
 
     Examples
     --------

@@ -11,25 +11,7 @@ from mlpoly.measures.shapley import Shapley, shapley
 from mlpoly.measures.similarity import Overlap, Similarity, similarity
 
 __all__ = [
-    "Comparison",
-    "Comparisons",
-    "ConditionalMean",
-    "DataCheck",
-    "DegreeSpectrum",
-    "Overlap",
-    "SecondMoment",
-    "Sensitivity",
-    "Shapley",
-    "Similarity",
-    "UnitCheck",
-    "check",
-    "compare",
-    "conditional_mean",
-    "degree_spectrum",
-    "fvu",
-    "kl",
-    "second_moment",
-    "sensitivity",
-    "shapley",
-    "similarity",
-]
+    "Comparison", "Comparisons", "ConditionalMean", "DataCheck", "DegreeSpectrum", "Overlap", "SecondMoment",
+    "Sensitivity", "Shapley", "Similarity", "UnitCheck", "check", "compare", "conditional_mean", "degree_spectrum",
+    "fvu", "kl", "second_moment", "sensitivity", "shapley", "similarity",
+]  # fmt: skip

@@ -22,43 +22,22 @@ _OUTSIDE = 4.0  # standard deviations; a normal preactivation is farther out in 
 
 @dataclass(frozen=True)
 class UnitCheck:
-    """The preactivation of one hidden unit on data, in the mean and standard deviation that the distribution gives it.
-
-    Attributes
-    ----------
-    unit : int
-    weight : float
-        Fraction of the variance of all units' contributions to the outputs that is this one's.
-    skewness, kurtosis : float
-        Third and fourth standardised moment, less those under the distribution.
-    outside : float
-        Fraction of the rows beyond four standard deviations.
-    """
+    """The preactivation of one hidden unit on data, in the mean and deviation that the distribution gives it."""
 
     unit: int
-    weight: float
-    skewness: float
+    weight: float  # fraction of the variance of all units' contributions to the outputs that is this one's
+    skewness: float  # third and fourth standardised moment, less those under the distribution
     kurtosis: float
-    outside: float
+    outside: float  # fraction of the rows beyond four standard deviations
 
 
 @dataclass(frozen=True)
 class DataCheck(Tabular):
-    """Closed forms under a distribution beside the same on data.
+    """Closed forms under a distribution beside the same on data, and the fit to use."""
 
-    Attributes
-    ----------
-    closed, data : tuple of FVU
-        Of the closest polynomials of degree 1, 2, ... under the distribution: in closed form, and on the data.
-    units : tuple of UnitCheck
-        The hidden units that matter most, the most important first; empty for deep networks.
-    advice : str
-        Which fit to use.
-    """
-
-    closed: tuple[FVU, ...]
-    data: tuple[FVU, ...]
-    units: tuple[UnitCheck, ...]
+    closed: tuple[FVU, ...]  # of the closest polynomials of degree 1, 2, ... under the distribution
+    data: tuple[FVU, ...]  # of the same on the data
+    units: tuple[UnitCheck, ...]  # those that matter most, the most important first; empty for deep networks
     advice: str
 
     @property
@@ -94,11 +73,6 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
         Highest degree that is compared, at least 1.
     k : int
         Number of hidden units that are looked at.
-
-    Returns
-    -------
-    DataCheck
-        Prints as a table with the advice below it.
 
     Examples
     --------

@@ -16,19 +16,17 @@ from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 @record
 class Comparison(Tabular, Plottable):
-    """A polynomial compared with a network on data.
+    """A polynomial compared with a network on data; the outputs are logits, a single one of class 1 against class 0.
 
     Attributes
     ----------
     fvu : FVU
     kl : Estimate
-        Mean KL(softmax f || softmax p), in nats.
+        Mean KL(softmax f || softmax p), in nats; of the sigmoids for a single output.
     agreement : Estimate
         Fraction of samples on which the largest output of both is the same one.
     accuracy, network_accuracy : Estimate or None
         Fraction of samples whose largest output is that of their label, if labels were given.
-
-    The outputs are logits. A single one is that of class 1 against class 0, with the sigmoid in place of the softmax.
     """
 
     fvu: FVU
@@ -86,15 +84,10 @@ def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels
     Parameters
     ----------
     net : MLP, GLU, or any callable from (n, d) to (n, o)
-    poly : Polynomial, or any callable; or a mapping from names to several of them
+    poly : Polynomial, or any callable; or a mapping from names to several of them, which gives one to their comparisons
     inputs : data (n, d), or Samples
     labels : integers (n,), optional
         0 and 1 for a network with one output.
-
-    Returns
-    -------
-    Comparison or Comparisons
-        Prints as a table. Of one polynomial with ``.plot()``, of several a mapping from their names.
 
     Examples
     --------
@@ -133,25 +126,14 @@ def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels
 def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike) -> Estimate:
     """Mean KL(softmax f || softmax p) over samples, in nats, with its standard error.
 
-    Parameters
-    ----------
-    net : MLP, GLU, or any callable from (n, d) to (n, o)
-        Its outputs f are logits. A single one is that of class 1 against class 0, whose probability is its sigmoid.
-    poly : Polynomial, or any callable
-    inputs : data (n, d), or Samples
-
-    Returns
-    -------
-    Estimate
-        As a number it is the mean; ``.standard_error``.
+    Arguments as in `compare`; a single output is the logit of class 1 against class 0, as of a sigmoid.
 
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
     >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
-    >>> polys = [mp.fit(net, mp.Gaussian.standard(2), degree) for degree in (1, 3, 5)]
-    >>> [round(float(mp.kl(net, poly, x)), 3) for poly in polys]
+    >>> [round(float(mp.kl(net, mp.fit(net, mp.Gaussian.standard(2), degree), x)), 3) for degree in (1, 3, 5)]
     [0.03, 0.017, 0.006]
     """
     data = checked_data(inputs, net=net, poly=poly)

@@ -28,9 +28,7 @@ class ConditionalMean(Plottable):
     Attributes
     ----------
     given : array (s,)
-        Positions of the inputs that are known, in the order of the columns of its argument.
-    names : tuple of str, or None
-        Their names.
+        Positions of the inputs that are known, in the order of the columns of its argument; `names` are their names.
     dim_in, dim_out : int
         Number s of known inputs, and of outputs.
     """
@@ -93,17 +91,10 @@ class ConditionalMean(Plottable):
 
 
 def conditional_mean(net: Network, inputs: Inputs, known: Any) -> ConditionalMean:
-    """The mean of a network's outputs given some of its inputs, as a function of their values, in closed form.
+    """The mean of the outputs of a network with one hidden layer, as a function of some inputs, by index or name.
 
-    Unlike a partial dependence plot it knows that inputs are correlated: the others follow those that are known. Of a
-    mixture, the weights of the components follow too.
-
-    Parameters
-    ----------
-    net : network with one hidden layer
-    inputs : Gaussian or GaussianMixture
-    known : index, name, or sequence of them
-        The inputs that are known.
+    In closed form, under a Gaussian or a mixture. Unlike a partial dependence plot it knows that inputs are correlated:
+    the others follow those that are known. Of a mixture, the weights of the components follow too.
 
     Examples
     --------

@@ -6,17 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_result,
-    namespace,
-    no_gradients,
-    readable,
-    safe_inverse,
-    scalar,
-    to_numpy,
-)
+from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.placement import cast_result, scalar, to_numpy
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
@@ -38,10 +29,8 @@ class DegreeSpectrum(Tabular, Plottable):
     variance : array (n, o)
         Variance of each output at degree exactly 1, ..., n: the part that the best polynomial of degree k explains
         and the best one of degree k - 1 does not.
-    total : array (o,)
-        Variance of each output.
-    remainder : array (o,)
-        Variance above degree n.
+    total, remainder : array (o,)
+        Variance of each output, and above degree n.
     between : array (o,)
         Variance of the component means of a mixture; zero under one Gaussian.
     bound : array (o,)
@@ -108,11 +97,6 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
     degree : int
         At least 1.
 
-    Returns
-    -------
-    DegreeSpectrum
-        In the network's array library, dtype and device (float32 where that has 16 bits).
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
@@ -134,11 +118,7 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
 
 
 def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
-    """The variance that least squares of degree k explains beyond degree k - 1.
-
-    One decomposition serves all degrees: the component of the columns of degree k that is orthogonal to all lower
-    degrees spans a space, and the outputs' part in that space is the variance at degree k.
-    """
+    """The variance that least squares of degree k explains beyond that of degree k - 1, from one decomposition."""
     checked_inputs(check_network(net), inputs)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)

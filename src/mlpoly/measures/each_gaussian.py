@@ -12,10 +12,7 @@ from mlpoly.polynomials import Polynomial
 
 
 def gaussians(function: Any, inputs: Any) -> list[tuple[Array, Gaussian]]:
-    """Weights and Gaussians of the inputs, in the array library of a function of them; one Gaussian has weight 1.
-
-    Every measure in closed form is a weighted sum over them, plus a part from the spread of their means.
-    """
+    """Weights and Gaussians of the inputs, in the array library of a function of them; one Gaussian has weight 1."""
     inputs = require_gaussians(checked_inputs(function, inputs))
     if not decidable(function.prototype, inputs.mean):
         raise TypeError(

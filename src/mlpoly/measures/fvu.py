@@ -34,34 +34,21 @@ def fvu(
     """Fraction of the variance of a network that a polynomial leaves unexplained.
 
     ``E|f - p|^2 / E|f - E f|^2``, for each output and for all together. The residual is not centred: a constant error
-    counts as an error, so the fraction may exceed 1.
+    counts as an error, so the fraction may exceed 1. An output without variance raises a `ValueError`.
 
     Parameters
     ----------
     net : network
-        Network; on data also any callable from (n, d) to (n, o).
+        On data also any callable from (n, d) to (n, o).
     poly : Polynomial
-        Polynomial; on data also any callable. In closed form it may have any form and origin: it need not be optimal,
-        nor fitted under these inputs.
+        Of any form and origin: it need not be optimal, nor fitted under these inputs. On data also any callable.
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
-        Inputs: closed form under a distribution, without sampling (MATH 5), or the average over the data, with a
-        standard error. By default those that the polynomial was fitted under. For a deep network or a composed
-        polynomial, `draws` samples of the distribution are drawn, and the answer has a standard error; for a polynomial
-        of degree up to 2 under one Gaussian the estimate in closed form stands beside it, as `closure`.
-    draws : int
-        Number of samples to draw where there is no closed form.
-    seed : int
-        Seed of these samples.
-
-    Returns
-    -------
-    FVU
-        In the array library, dtype and device of the network (float32 where that has 16 bits).
-
-    Raises
-    ------
-    ValueError
-        If arguments are missing or do not match, or an output of the network is constant, with no variance to explain.
+        Closed form under a distribution, without sampling (MATH 5), or the average over the data, with a standard
+        error. By default those that the polynomial was fitted under. For a deep network or a composed polynomial,
+        samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
+        under one Gaussian the estimate in closed form stands beside it, as `closure`.
+    draws, seed : int
+        Number of samples to draw where there is no closed form, and their seed.
 
     Examples
     --------

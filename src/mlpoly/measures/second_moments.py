@@ -21,10 +21,8 @@ class SecondMoment(Tabular, Plottable):
     ----------
     mean : array (o,)
         E[f].
-    raw : array (o, o)
-        E[f f'].
-    cov : array (o, o)
-        Cov[f].
+    raw, cov : array (o, o)
+        E[f f'] and Cov[f].
     bound : array (o, o)
         Bound on the error of `cov` and `raw` from truncated series, rounding aside; zero for exact kernels.
     """
@@ -44,22 +42,11 @@ class SecondMoment(Tabular, Plottable):
 
 
 def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment:
-    """Mean, E[f f'] and covariance of a network's outputs.
+    """Mean, E[f f'] and covariance of the outputs of a network with one hidden layer, or a polynomial.
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
     the degree, with a bound on the truncation error; strongly correlated or identical units are integrated exactly.
-
-    Parameters
-    ----------
-    net : network or Polynomial
-        A network with one hidden layer, or a polynomial; on samples any. `mlpoly.propagate` has the moments of deep
-        networks.
-    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
-
-    Returns
-    -------
-    SecondMoment
-        In the network's array library, dtype and device (float32 where that has 16 bits).
+    `mlpoly.propagate` has the moments of deep networks.
 
     Examples
     --------

@@ -46,8 +46,7 @@ class Sensitivity(Tabular, Plottable):
         What two groups explain together beyond what each explains alone, with ``interactions=True``; negative where
         they are redundant. For independent inputs, Sobol's second-order index.
     standard_error : array (g, o) or None
-        Standard errors of `shapley` where orders were drawn; under a mixture also the largest one of an explained
-        fraction.
+        Of `shapley` where orders were drawn; under a mixture also the largest one of an explained fraction.
     bound : array (o,)
         Bound on the error of explained fractions from truncated series, rounding aside.
     groups : tuple of str
@@ -104,15 +103,9 @@ def sensitivity(
         input is a group.
     interactions : bool
         Add what all pairs of groups explain together, `Sensitivity.pairs`.
-    permutations : int, optional
-        Number of orders that are drawn for the Shapley effects, an even number from 4. By default all subsets are
-        used for up to 12 groups, and 64 orders for more.
-    seed : int
-
-    Returns
-    -------
-    Sensitivity
-        Prints as a table; ``.plot()``.
+    permutations, seed : int, optional
+        Number of orders that are drawn for the Shapley effects, an even number from 4, and their seed. By default all
+        subsets are used for up to 12 groups, and 64 orders for more.
 
     Examples
     --------

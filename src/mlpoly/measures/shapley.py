@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    cast_result,
-    check_columns,
-    check_finite,
-    check_shape,
-    constant,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, cast_result, constant, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.inputs import Inputs, checked_inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -36,11 +27,8 @@ class Shapley(Tabular, Plottable):
     Attributes
     ----------
     values : array (g, o)
-        They add up to ``prediction - mean``.
-    mean : array (o,)
-        E[f].
-    prediction : array (o,)
-        f(x).
+        They add up to ``prediction - mean``, f(x) - E[f].
+    mean, prediction : array (o,)
     standard_error : array (g, o) or None
         Where orders were drawn instead of enumerated.
     groups : tuple of str
@@ -67,21 +55,10 @@ class Shapley(Tabular, Plottable):
 def shapley(
     net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:
-    """Shapley values of one prediction under dependent inputs, from closed-form conditional means.
+    """Shapley values of the prediction at x (d,) of a network with one hidden layer, under dependent inputs.
 
-    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f].
-
-    Parameters
-    ----------
-    net : network with one hidden layer
-    x : array (d,)
-    inputs : Gaussian or GaussianMixture
-    groups, permutations, seed
-        As in `sensitivity`.
-
-    Returns
-    -------
-    Shapley
+    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f]. The
+    other arguments are those of `sensitivity`.
 
     Examples
     --------

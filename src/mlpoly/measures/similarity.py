@@ -18,27 +18,15 @@ from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 @record
 class Overlap:
-    """Inner products of two functions f and g: numbers, or one for each output or degree.
+    """Inner products of two functions f and g: numbers, or one for each output or degree."""
 
-    Attributes
-    ----------
-    inner : array
-        E[f g].
-    first, second : array
-        E[f^2] and E[g^2].
-    distance : array
-        E[(f - g)^2], as the difference of the others: a distance that is far smaller than both has their rounding.
-    cosine : array
-        E[f g] / sqrt(E[f^2] E[g^2]).
-    """
-
-    inner: Array
-    first: Array
-    second: Array
+    inner: Array  # E[f g]
+    first: Array  # E[f^2]
+    second: Array  # E[g^2]
 
     @property
     def distance(self) -> Array:
-        """E[(f - g)^2]."""
+        """E[(f - g)^2], as the difference of the others: one that is far smaller than both has their rounding."""
         return namespace(inner=self.inner).clip(self.first + self.second - 2 * self.inner, 0, None)
 
     @property
@@ -67,8 +55,7 @@ class Similarity(Overlap, Tabular, Plottable):
     per_output : Overlap
         The same for each output, (o,).
     by_degree : Overlap or None
-        The same at degree 0, 1, ..., n and above n, (n + 2,): what constants, linear maps, quadratics, ... have in
-        common. For a mixture these are the degrees within its components. None on samples.
+        The same at degree 0, 1, ..., n and above n, (n + 2,), for a mixture within its components; None on samples.
     bound : array ()
         Bound on the error of `inner` from truncated series, rounding aside.
     """
@@ -99,9 +86,8 @@ def similarity(
     """Inner product, distance and cosine of two networks or polynomials under the same inputs.
 
     Nothing is sampled under a Gaussian or a mixture: E[f.g] is a sum over pairs of hidden units, exact for two
-    piecewise-linear activations, otherwise a series with a bound. It does not change when hidden units are permuted, or
-    rescaled where the activation allows that. With PyTorch, and with JAX outside jit, it can be differentiated with
-    respect to all weights, so that ``similarity(f, g, inputs).distance`` is a loss without data.
+    piecewise-linear activations, otherwise a series with a bound. With PyTorch, and with JAX outside jit, it can be
+    differentiated with respect to all weights, so that ``similarity(f, g, inputs).distance`` is a loss without data.
 
     Parameters
     ----------

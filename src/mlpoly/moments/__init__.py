@@ -7,13 +7,5 @@ from mlpoly.moments.products import Products
 from mlpoly.moments.quadratic import Quadratic
 
 __all__ = [
-    "AnyExpansion",
-    "ByDegree",
-    "Expansion",
-    "Products",
-    "Quadratic",
-    "common",
-    "inner",
-    "power_series",
-    "smoothed",
-]
+    "AnyExpansion", "ByDegree", "Expansion", "Products", "Quadratic", "common", "inner", "power_series", "smoothed",
+]  # fmt: skip

@@ -11,14 +11,6 @@ from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.polynomials.saving import load
 
 __all__ = [
-    "BoundedPolynomial",
-    "ChaosPolynomial",
-    "Coefficients",
-    "ComposedPolynomial",
-    "DensePolynomial",
-    "Polynomial",
-    "RidgePolynomial",
-    "Source",
-    "load",
-    "to_dense",
-]
+    "BoundedPolynomial", "ChaosPolynomial", "Coefficients", "ComposedPolynomial", "DensePolynomial", "Polynomial",
+    "RidgePolynomial", "Source", "load", "to_dense",
+]  # fmt: skip

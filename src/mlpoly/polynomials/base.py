@@ -33,14 +33,12 @@ class Polynomial(Arithmetic):
     """A polynomial map from d inputs to o outputs; subclasses differ in how they store it.
 
     A form is a record with the fields `inputs`, `source`, `report` and arrays of its own, which its constructor checks.
-    It implements evaluation, derivatives, truncation, and the hooks of `Arithmetic`. Operators, torch modules and moves
-    between array libraries follow.
 
     Attributes
     ----------
     inputs : Inputs or None
-        Inputs that the polynomial was fitted under, if known. Multiples, shifts and maps of the outputs keep them, and
-        so do sums of polynomials that were fitted under the same inputs.
+        Inputs that it was fitted under, if known. Multiples, shifts and maps of the outputs keep them, and so do sums
+        of polynomials with the same inputs.
     source : Source
         Provenance; empty for a result of arithmetic.
     report : FitReport or None
@@ -50,7 +48,6 @@ class Polynomial(Arithmetic):
 
     Examples
     --------
-    >>> from tempfile import TemporaryDirectory
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
@@ -60,10 +57,6 @@ class Polynomial(Arithmetic):
     [[[1.0, 2.0], [2.0, 4.0]]]
     >>> poly.truncate(1)(np.array([[1.0, 1.0]])).round(6).tolist()  # the best linear fit is the mean
     [[5.0]]
-    >>> with TemporaryDirectory() as folder:
-    ...     poly.save(f"{folder}/poly.safetensors")
-    ...     print(mp.load(f"{folder}/poly.safetensors").degree)
-    2
     """
 
     inputs: Any = field(default=None, kw_only=True)
@@ -133,12 +126,9 @@ class Polynomial(Arithmetic):
         return self.dim_out * self.dim_in**k
 
     def coefficients(self, max_bytes: int = 4 * 2**30) -> Coefficients:
-        """Dense coefficients in the monomials of x; each tensor is computed when it is first read.
+        """Dense coefficients in the monomials of x, each tensor computed when it is first read.
 
-        Parameters
-        ----------
-        max_bytes : int
-            Largest tensor that may be computed; beyond it a `TooLargeError` states the size.
+        One of more than `max_bytes` is refused, with a `TooLargeError` that states its size.
         """
         return Coefficients(self, max_bytes)
 
@@ -164,16 +154,9 @@ class Polynomial(Arithmetic):
         k : int
             Number of terms.
         center : array (d,) or "mean", optional
-            Point about which to expand: the monomials are those of x - center, "mean" for the mean of the inputs. By
-            default 0, as in `coefficients`. Far from zero, monomials of x nearly cancel, and those about the mean are
-            the ones to read.
+            The monomials are those of x - center; by default of x, which nearly cancel one another far from zero.
         inputs : Gaussian, GaussianMixture or Samples, optional
             By default those that it was fitted under.
-
-        Returns
-        -------
-        Terms
-            Prints as a table; ``.to_pandas()``, ``.plot()``.
 
         Examples
         --------
@@ -188,14 +171,7 @@ class Polynomial(Arithmetic):
         return strongest_terms(self, output, names, k, center, inputs)
 
     def to_sympy(self, output: int | Array = 0, names: Sequence[str] | None = None) -> Any:
-        """One output as an expanded SymPy expression in its inputs.
-
-        Parameters
-        ----------
-        output : int or array (o,)
-            Index of the output, or a direction in output space.
-        names : sequence of d str, optional
-            Names of the symbols; by default those of the inputs it was fitted under, otherwise x0, x1, ...
+        """One output as an expanded SymPy expression; the arguments are those of `terms`.
 
         Examples
         --------
@@ -272,8 +248,7 @@ class Polynomial(Arithmetic):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `mlpoly.load` reads it.
 
-        A Gaussian or a mixture that the polynomial was fitted under is saved too, so that ``fvu(net, load(path))``
-        works; of other inputs the file holds only the fingerprint.
+        A Gaussian or a mixture that it was fitted under is saved too, of other inputs only the fingerprint.
         """
         from mlpoly.polynomials.saving import save_polynomial  # imports all forms, which import this module
 
@@ -282,19 +257,8 @@ class Polynomial(Arithmetic):
     def to_torch(self, fast: bool = False) -> Any:
         """The polynomial as a torch.nn.Module that replaces the block it was fitted to.
 
-        Parameters
-        ----------
-        fast : bool
-            For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does,
-            instead of in float32.
-
-        Examples
-        --------
-        >>> import torch, mlpoly as mp
-        >>> mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
-        >>> module = mp.fit(mp.from_torch(mlp), mp.Gaussian.standard(3), degree=3).to_torch()
-        >>> isinstance(module, torch.nn.Module), module(torch.ones(5, 3)).shape
-        (True, torch.Size([5, 2]))
+        With `fast`, forms made of neurons multiply inputs of 16 bits in 16 bits, as the block itself does, not in
+        float32.
         """
         from mlpoly.importers.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
@@ -303,28 +267,18 @@ class Polynomial(Arithmetic):
     def to_he(self, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
         """The polynomial as a circuit for encrypted inference: matrix products and products of encrypted vectors.
 
+        Not for a bounded polynomial, nor for forms without hidden units.
+
         Parameters
         ----------
         outside : float
             Probability that some hidden unit of an input leaves the range of its layer, under Gaussians with the
             moments of the fit. The ranges are chosen for it, the same number of standard deviations for every unit.
         samples : Samples or array (n, d), optional
-            Data whose units stay within the ranges too: they are made wider where necessary.
+            Data whose units stay within the ranges too: they are made wider where necessary. It is an error if numbers
+            on them, or on samples of the inputs of the fit, become too large to be encrypted.
         levels : int, optional
             Levels that the encryption has; a polynomial that needs more is refused.
-
-        Returns
-        -------
-        Circuit
-            Levels, multiplications, ranges; ``.save(path)``.
-
-        Raises
-        ------
-        TypeError
-            For a bounded polynomial, and for forms without hidden units.
-        ValueError
-            If there are too few levels, or if numbers on the samples, or on samples of the inputs that it was fitted
-            under, become too large to be encrypted.
 
         Examples
         --------
@@ -340,17 +294,14 @@ class Polynomial(Arithmetic):
         return to_circuit(self, outside, samples, levels)
 
     def in_units(self: P, scale: Any, shift: Any = 0.0) -> P:
-        """The polynomial in other units of its inputs: q(x) = p((x - shift) / scale).
+        """The polynomial in other units of its inputs, those of the fit included: q(x) = p((x - shift) / scale).
 
-        Undoes a ``StandardScaler``: ``poly.in_units(scaler.scale_, scaler.mean_)`` takes the original data. The inputs
-        that it was fitted under are converted too, and it is the least-squares optimum under them.
+        Undoes a ``StandardScaler``: ``poly.in_units(scaler.scale_, scaler.mean_)`` takes the original data.
 
         Parameters
         ----------
-        scale : float or array (d,)
-            Unit of the present inputs z: x = shift + scale z.
-        shift : float or array (d,)
-            Zero of the present inputs.
+        scale, shift : float or array (d,)
+            Unit and zero of the present inputs z: x = shift + scale z.
 
         Examples
         --------
@@ -366,22 +317,15 @@ class Polynomial(Arithmetic):
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
     def output(self: P, output: int | Array) -> P:
-        """The polynomial of one output.
-
-        Parameters
-        ----------
-        output : int or array (o,)
-            Index of the output, or a direction in output space, such as a difference of two logits.
+        """The polynomial of one output, by its index, or along a direction (o,) in output space.
 
         Examples
         --------
         >>> import numpy as np, mlpoly as mp
         >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 0.0], [0.0, 3.0]]), None, "square")  # x0^2 and 3 x1^2
         >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
-        >>> poly.output(1)(np.array([[1.0, 2.0]])).round(6).tolist()
-        [[12.0]]
-        >>> poly.output(np.array([-1.0, 1.0]))(np.array([[1.0, 2.0]])).round(6).tolist()
-        [[11.0]]
+        >>> [p(np.array([[1.0, 2.0]])).round(6).tolist() for p in (poly.output(1), poly.output(np.array([-1.0, 1.0])))]
+        [[[12.0]], [[11.0]]]
         """
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)

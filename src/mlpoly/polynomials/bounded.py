@@ -43,8 +43,6 @@ class BoundedPolynomial(NeuronPolynomial):
         Slopes of P_i in t_i, below -b_i and above b_i.
     gate_slopes : array (2, h) or None
         Slopes of Q_i, for gated units.
-    inputs, source, report
-        As in any `Polynomial`.
 
     Examples
     --------
@@ -134,10 +132,7 @@ class BoundedPolynomial(NeuronPolynomial):
     # -- second moments -----------------------------------------------------------------------------------------------
 
     def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
-        """Expansion under a Gaussian up to a high degree, with what is beyond it for every neuron.
-
-        Its coefficients are a one-dimensional integral for each neuron, on panels that end at the bounds.
-        """
+        """Expansion under a Gaussian, by one-dimensional integrals on panels that end at the bounds."""
         wide = map_arrays(replace(self, inputs=None), widen)
         old, n = wide.units, max(_DEGREE, self.degree)
         units = near if near is not None and near.sees(old) else Units.under(old, inputs, spreads=True)

@@ -9,20 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    check_points,
-    constant,
-    eye,
-    namespace,
-    promote,
-    readable,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, cast_like, constant, eye, namespace, promote, readable, take_rows, to_numpy, widen
+from mlpoly.arrays.checks import as_integer, check_points
 from mlpoly.inputs import Gaussian
 from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.moments import Products
@@ -48,8 +36,6 @@ class ChaosPolynomial(Polynomial):
     exponents : tuple of tuples of int, t by r
         The multi-indices a; an integer array is accepted as well.
     values : array (o, t)
-    inputs, report, source
-        As in any `Polynomial`.
     """
 
     center: Array

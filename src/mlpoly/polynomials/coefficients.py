@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 class Coefficients:
     """Symmetric coefficient tensors T_k with p(x) = sum_k T_k[x, ..., x].
 
-    Attributes
-    ----------
-    constant : array (o,)
-    linear : array (o, d)
-    quadratic : array (o, d, d)
-        Symmetric in the last two axes.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp

@@ -32,14 +32,12 @@ class ComposedPolynomial(Polynomial):
     ----------
     stages : tuple of polynomials
         Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or, around
-        a residual connection, another `ComposedPolynomial`.
+        a residual connection, another `ComposedPolynomial`. They have neither inputs nor reports.
     guarded : tuple of Series or None, optional
         Series that replace those of the ridge stages wherever the polynomial is evaluated, so that it does not explode;
         None for stages that keep theirs. `bounded` drops them: lines do not explode.
     skip : bool
         Whether x is added to the outputs, as by a residual connection.
-    inputs, source, report
-        As in any `Polynomial`; the stages have neither inputs nor reports.
 
     Examples
     --------
@@ -170,8 +168,8 @@ class ComposedPolynomial(Polynomial):
     def hessian_along(self, x: Array, directions: Array) -> Array:
         """Second derivatives (..., a, d, d) of the outputs along directions (..., a, o), at points x (..., d).
 
-        They are sum_l J_l' H_l J_l, with the Jacobian J_l of all stages before the l-th and the second derivatives H_l
-        of the l-th, along what the stages behind it make of the directions.
+        Sum over l of J_l' H_l J_l, with the Jacobian J_l of all stages before the l-th, and its second derivatives H_l
+        along what the stages behind it make of the directions.
         """
         stages, (points, slopes) = self.applied, self._path(x)
         xp, before = namespace(x=slopes[0]), [None]  # Jacobians of all stages before each; None is the identity
@@ -226,10 +224,7 @@ class ComposedPolynomial(Polynomial):
         )
 
     def bounded(self, bound: float) -> ComposedPolynomial:
-        """The polynomial with straight lines beyond `bound` standard deviations of every preactivation.
-
-        Each layer continues as its own activation does. The guarded series are dropped: lines do not explode.
-        """
+        """The polynomial with straight lines beyond `bound` standard deviations of every preactivation; unguarded."""
         linear = [isinstance(stage, DensePolynomial) and stage.degree < 2 for stage in self.stages]
         made = (s if straight else s.bounded(bound) for s, straight in zip(self.stages, linear, strict=True))
         report = self.report and dataclasses.replace(self.report, details={**self.report.details, "guard": 0.0})

@@ -29,8 +29,6 @@ class DensePolynomial(Polynomial):
         Symmetric in the last two axes; (o, r, r) with `directions`.
     directions : array (r, d) or None
         Linear forms of x - center that the polynomial depends on; None for all inputs.
-    inputs, report, source
-        As in any `Polynomial`.
 
     Examples
     --------

@@ -13,16 +13,16 @@ _WORDS = {"d": "inputs", "o": "outputs", "h": "units", "k": "coefficients", "r":
 
 @dataclass(frozen=True)
 class Source:
-    """Provenance of a fitted polynomial, kept in its file.
+    """Provenance of a fitted polynomial, kept in its file; all three are empty where unknown.
 
     Attributes
     ----------
     activation : str
-        Activation of the network; empty if unknown.
+        Activation of the network.
     method : str
-        Which optimum it is, for example "least squares under a Gaussian"; empty for a polynomial made by arithmetic.
+        Which optimum it is, for example "least squares under a Gaussian".
     inputs : str
-        Fingerprint of the distribution it was fitted under; empty if unknown.
+        Fingerprint of the distribution it was fitted under.
     """
 
     activation: str = ""
@@ -52,10 +52,10 @@ def store_floats(record: Any, *names: str) -> None:
 
 
 def check_shapes(record: Any, sizes: dict[str, int], /, of: str = "", **shapes: str) -> None:
-    """Raise unless arrays of a record have the given shapes; those that may be absent may be None.
+    """Raise unless arrays of a record have the given shapes, a letter for each axis, such as ``linear="o d"``.
 
-    Shapes are a letter for each axis, such as ``linear="o d"``. `sizes` has those of some letters; the others are read
-    off the arrays in turn, and added. `of` is the name of the record within another, for errors.
+    `sizes` has those of some letters; the others are read off the arrays in turn, and added. Fields that may be None
+    are not checked then. `of` is the name of the record within another, for errors.
     """
     for name, letters in shapes.items():
         a, axes, title = getattr(record, name), letters.split(), f"{of}.{name}" if of else name

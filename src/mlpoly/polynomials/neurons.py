@@ -218,10 +218,7 @@ class NeuronPolynomial(Polynomial):
         return xp.reshape(flat, (self.dim_out, *[d] * len(forms)))
 
     def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
-        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there.
-
-        One slice is o matrix products; the tensor itself, of d^k numbers, is never made.
-        """
+        """Return a function of k - 2 indices to the slice (o, d, d) of the tensor of degree k, by o products."""
         a, b = self.powers()
         W, gate = self.units.directions, self.units.gate
         xp, V = namespace(directions=W), None if gate is None or k - 1 >= len(b) else gate.directions
@@ -254,10 +251,7 @@ class NeuronPolynomial(Polynomial):
         return self.dim_out * self.dim_in**k + self.units.size * self.dim_in ** max(k - 1, 0)
 
     def quadratic_form(self, direction: Array) -> Callable[[Array], Array]:
-        """Return a function that multiplies the quadratic coefficients along an output direction (o,) with (d, m).
-
-        They are W' diag(.) W, plus the symmetrised W' diag(.) V of a gate (MATH 6).
-        """
+        """Return a function that multiplies the quadratic coefficients along outputs (o,) with (d, m) (MATH 6)."""
         a, b = self.powers()
         neurons = direction if self.readout is None else direction @ self.readout
         W = self.units.directions

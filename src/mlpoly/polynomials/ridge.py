@@ -34,8 +34,6 @@ class RidgePolynomial(NeuronPolynomial):
     bias : array (o,) or None
     activation : Activation or None
         Activation of the network, if known; the lines of `bounded` follow it.
-    inputs, source, report
-        As in any `Polynomial`.
     """
 
     def __repr__(self) -> str:
@@ -45,8 +43,8 @@ class RidgePolynomial(NeuronPolynomial):
     def bounded(self, bound: float) -> BoundedPolynomial:
         """The polynomial with straight lines beyond `bound` standard deviations of each preactivation (MATH 4c).
 
-        Away from the data a polynomial explodes while an activation is almost straight. Beyond the bound every neuron
-        continues from its value there with the slope of the network's activation between one and two bounds.
+        Away from the data a polynomial explodes while an activation is almost straight. Every neuron continues from its
+        value at the bound with the slope of the network's activation between one and two bounds.
         """
         from mlpoly.polynomials.bounded import BoundedPolynomial, chords  # imports this module
 
@@ -55,10 +53,7 @@ class RidgePolynomial(NeuronPolynomial):
         return trusted(BoundedPolynomial, **own, bounds=bounds, slopes=slopes, gate_slopes=gate_slopes)
 
     def rebase(self, inputs: Gaussian, near: Units | None = None) -> RidgePolynomial:
-        """The same polynomial with t_i standard normal under `inputs`, in float64 where the library has it.
-
-        `near` are units under these inputs, which are taken where they have the same linear forms.
-        """
+        """The same polynomial with t_i standard normal under `inputs`; `near` may be units under these."""
         wide = map_arrays(replace(self, inputs=None), widen)
         same = near is not None and near.sees(wide.units)
         units = near if same and near is not None else Units.under(wide.units, inputs, spreads=True)

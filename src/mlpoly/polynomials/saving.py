@@ -77,6 +77,8 @@ def _registered(name: Any) -> Activation | None:
 def load(path: str | PathLike[str], library: Library = "numpy", like: Array | None = None) -> Polynomial:
     """Read a polynomial written by `save`, with the inputs that it was fitted under if the file holds them.
 
+    A corrupt, truncated or foreign file raises a `FileFormatError`.
+
     Parameters
     ----------
     path : path
@@ -84,12 +86,6 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
         Array library of the result.
     like : array, optional
         Take library, dtype and device from this array instead; inputs are in float64 where the library has it.
-
-    Raises
-    ------
-    FileNotFoundError
-    FileFormatError
-        If the file is corrupt, truncated or not written by this library.
 
     Examples
     --------

@@ -16,10 +16,7 @@ from mlpoly.special import clenshaw
 
 
 def substituted(poly: Any, inner: list[Array]) -> list[Array]:
-    """Power series of poly(inner(x)), up to the degree of `inner`, whose rows are the inputs of a polynomial.
-
-    Of any form that a stage of a composed polynomial may have; of a bounded one within its bounds.
-    """
+    """Power series of poly(inner(x)), up to the degree of `inner`; of a bounded polynomial within its bounds."""
     if isinstance(poly, NeuronPolynomial):
         return _neurons(poly, inner)
     if isinstance(poly, DensePolynomial):

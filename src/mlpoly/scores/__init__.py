@@ -11,11 +11,6 @@ from mlpoly.scores.error_sums import ErrorSums, fvu_of_outputs
 from mlpoly.scores.number import FVU, Estimate
 
 __all__ = [
-    "FVU",
-    "ErrorSums",
-    "Estimate",
-    "accuracy_of_outputs",
-    "agreement_of_outputs",
-    "fvu_of_outputs",
+    "FVU", "ErrorSums", "Estimate", "accuracy_of_outputs", "agreement_of_outputs", "fvu_of_outputs",
     "kl_of_outputs",
-]
+]  # fmt: skip

@@ -9,17 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    check_shape,
-    chunks,
-    constant_index,
-    namespace,
-    readable,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, chunks, constant_index, namespace, readable, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, check_shape
 from mlpoly.scores.means import checked_outputs, estimate
 from mlpoly.scores.number import Estimate
 
@@ -27,15 +18,7 @@ _ENTRIES = 2**22  # outputs whose softmax is taken at once
 
 
 def kl_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Estimate:
-    """Mean KL(softmax f || softmax p) over samples, in nats; for one output, of the sigmoids.
-
-    Parameters
-    ----------
-    f, p : array (n, o)
-        Logits.
-    weights : array (n,), optional
-        Not negative.
-    """
+    """Mean KL(softmax f || softmax p) of logits (n, o) over samples, in nats; for one output, of the sigmoids."""
     f, p = checked_outputs(f, p)
     return estimate(divergences(f, p), f, weights)
 

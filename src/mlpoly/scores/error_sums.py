@@ -12,18 +12,7 @@ from mlpoly.scores.number import FVU
 
 
 def fvu_of_outputs(f: Array, p: Array, weights: Array | None = None) -> FVU:
-    """Fraction of the variance of f that p leaves unexplained, on the same samples.
-
-    Parameters
-    ----------
-    f, p : array (n, o)
-    weights : array (n,), optional
-        Not negative.
-
-    Returns
-    -------
-    FVU
-        In the dtype of f (float32 where that has 16 bits).
+    """Fraction of the variance of f (n, o) that p leaves unexplained on the same samples, with weights (n,).
 
     Examples
     --------
@@ -49,12 +38,7 @@ class ErrorSums:
     """`fvu_of_outputs` batch by batch; any batching, and any merging, gives the one-shot result.
 
     Batches are joined by the pairwise update of Chan, Golub and LeVeque, in deviations from the first sample, so that a
-    large mean costs no digits.
-
-    Parameters
-    ----------
-    standard_error : bool
-        Whether to keep the sums for the standard error: a matrix over the outputs, (o + 3, o + 3).
+    large mean costs no digits. A standard error needs a matrix over the outputs, (o + 3, o + 3).
 
     Examples
     --------

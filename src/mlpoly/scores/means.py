@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    astype,
-    cast_result,
-    check_finite,
-    check_shape,
-    namespace,
-    readable,
-    widen,
-)
+from mlpoly.arrays import Array, astype, cast_result, namespace, readable, widen
+from mlpoly.arrays.checks import as_float_array, check_finite, check_shape
 from mlpoly.scores.number import Estimate
 
 

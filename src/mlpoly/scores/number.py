@@ -49,8 +49,6 @@ class FVU(Number):
 
     As a number it is `total`: ``float(f)``, ``f"{f:.3f}"`` and ``f < 0.1`` work.
 
-    Two conventions for all outputs together are in use, and they differ:
-
     Attributes
     ----------
     total : array ()
@@ -61,8 +59,6 @@ class FVU(Number):
         Over flattened outputs, as in the code of the paper: var(f - p) / var(f) with all outputs of all inputs in one
         list. The variance then includes that between the means of the outputs, and a constant error common to all
         outputs does not count.
-    explained : array ()
-        1 - total.
     standard_error : array () or None
         Standard error of `total` on data, as a ratio of two means over the samples.
     bound : array () or None
@@ -111,14 +107,7 @@ class FVU(Number):
 
 @record
 class Estimate(Number):
-    """A mean over samples; as a number it is `mean`.
-
-    Attributes
-    ----------
-    mean : array ()
-    standard_error : array ()
-        Standard deviation of the samples over the root of their number; zero for a single one.
-    """
+    """A mean over samples, and its standard error, zero for a single one; as a number it is `mean`."""
 
     mean: Array
     standard_error: Array
