@@ -54,7 +54,7 @@ def tolerance(place):
 def near(what, found, expected, allowed):
     found, expected = to_numpy(found), to_numpy(expected)
     assert found.shape == expected.shape, f"{what} has shape {found.shape}, not {expected.shape}"
-    allowed = np.broadcast_to(to_numpy(allowed), expected.shape) + 1e-30  # beyond the reach of the panels
+    allowed = np.broadcast_to(to_numpy(allowed), expected.shape) + 1e-37  # below what single precision can write
     for at in map(tuple, np.argwhere(~(np.abs(found - expected) <= allowed)).tolist()):
         raise AssertionError(f"{what}{list(at)}: {found[at]} is not {expected[at]} +- {allowed[at]:.1e}")
 
@@ -69,7 +69,7 @@ def function(rng, under, o, place):
 
 def terms_of(net, quadrature):
     """Size of the terms of a network (o,), the largest under a component."""
-    return np.max([some.units_size(net, c.x, c.w) for c in quadrature.clouds], axis=0)
+    return np.max([some.size_under(net, c) for c in quadrature.clouds], axis=0)
 
 
 # -- moments -----------------------------------------------------------------------------------------------------------
@@ -311,10 +311,10 @@ def test_sensitivity(rng, place):
         near("pairs", found.pairs[i, j], beyond / variance, allowed)
 
 
-def conditionals(under, known, values):
+def conditionals(under, known, values, eps):
     """Posterior weights and conditional Gaussians of the components, given the values of some inputs.
 
-    A component of lower rank in the known inputs has an infinite density where it is possible.
+    A component of lower rank in the known inputs has an infinite density where it is possible, to rounding by `eps`.
     """
     parts = []
     for share, g in zip(np.asarray(under.weights), under.components, strict=True):
@@ -325,7 +325,7 @@ def conditionals(under, known, values):
         gap = values - np.asarray(g.mean)[known]
         w = (left[:, :rank].T @ gap) / spread[:rank]
         beyond = np.abs(gap - left[:, :rank] @ (left[:, :rank].T @ gap))
-        if np.any(beyond > 1e-6 * np.max(np.abs(gap)) + 1e-9 * np.abs(values)):
+        if np.any(beyond > 1e-6 * np.max(np.abs(gap)) + 1e-9 * np.abs(values) + eps * np.sum(np.abs(values))):
             continue
         rest = root @ right[rank:].T
         mean = g.mean + root @ right[:rank].T @ w
@@ -354,9 +354,9 @@ def test_conditional_mean(rng, place):
     point = to_numpy(make(part.mean + root @ rng.standard_normal(root.shape[1]), place))
 
     def expected(known, values, nodes=14):
-        weights, parts = conditionals(under, known, values)
+        weights, parts = conditionals(under, known, values, np.finfo(place.dtype).eps)
         clouds = [Cloud(g, [f], nodes) for g in parts]
-        size = np.max([some.units_size(f, c.x, c.w) for c in clouds], axis=0)
+        size = np.max([some.size_under(f, c) for c in clouds], axis=0)
         return sum(w * (c.w @ f(c.x)) for w, c in zip(weights, clouds, strict=True)), size
 
     known = sorted(int(i) for i in rng.permutation(d)[: rng.integers(1, d)])
@@ -464,6 +464,9 @@ def test_invariance(rng, place):
     most = 330 if place.dtype == "float64" else 40
     up, out = (2.0 ** int(rng.integers(-most, most + 1)) for _ in range(2))
     same = numbers(*(in_library(thing, place) for thing in (f, g, under)))
+    # Squares leave the range of single precision where cosines and FVU do not.
+    squares, reach = out**2 * np.concatenate([size, other]) ** 2, np.finfo(place.dtype)
+    written = np.all((squares > 1e6 * reach.tiny) & (squares < reach.max / 16))
     for what, *case in (
         ("units of the outputs", some.times(f, out), some.times(g, out), under),
         ("units of one", some.times(f, math.sqrt(out)), g, under),
@@ -473,7 +476,9 @@ def test_invariance(rng, place):
     ):
         found = numbers(*(in_library(thing, place) for thing in case))
         for name, value in found.items():
-            if what != "units of one" or name not in ("distance", "FVU"):
+            if what == "units of one" and name in ("distance", "FVU"):
+                continue
+            if written or "of the outputs" not in what or name in ("cosine", "cosines", "FVU"):
                 near(f"{what}, {name}", value, same[name], 1e4 * tolerance(place) * (1 + np.abs(same[name])))
 
 
@@ -523,7 +528,11 @@ def test_gradients(rng):
         a, b = ((value(k * step) - value(-k * step)) / (2 * k * step) for k in (1, 2))
         return (4 * a - b) / 3
 
-    expected, coarse, size = slope(1e-3), slope(2e-3), np.max(np.abs(value(0.0))) + np.max(np.abs(value(0.01)))
+    coarsest, coarse, expected = (slope(step) for step in (2e-3, 1e-3, 5e-4))
+    size = np.max(np.abs(value(0.0))) + np.max(np.abs(value(0.01)))
+    # The error is a sixteenth with half the step; at a jump or a kink it stays or grows.
+    if np.any(np.abs(expected - coarse) > np.abs(coarse - coarsest) / 4 + 1e-6 * (np.abs(expected) + size)):
+        pytest.skip("the differences do not converge: something is not smooth within a step")
     parts = [make(a, TORCH64).requires_grad_() for a in arrays]
 
     def placed(thing):

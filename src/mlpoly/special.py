@@ -19,11 +19,16 @@ LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # wh
 _FAR = 1.0e4  # beyond this many standard deviations every tail is zero, and squares must not overflow
 
 
-def normal_pdf(u: Array) -> Array:
-    """Standard normal density."""
+def bell(u: Array) -> Array:
+    """exp(-u^2 / 2)."""
     xp = namespace_of(u)
     u = xp.clip(u, -_FAR, _FAR)
-    return xp.exp(-0.5 * u * u) * (1 / math.sqrt(2 * math.pi))
+    return xp.exp(-0.5 * u * u)
+
+
+def normal_pdf(u: Array) -> Array:
+    """Standard normal density."""
+    return bell(u) * (1 / math.sqrt(2 * math.pi))
 
 
 def normal_cdf(u: Array) -> Array:

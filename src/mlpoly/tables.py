@@ -89,6 +89,9 @@ class Tabular(ABC):
     def _table(self) -> Table:
         """The result as a table."""
 
+    def __repr__(self) -> str:
+        return str(self._table()) if self._readable() else f"{type(self).__name__}(traced)"
+
     def __str__(self) -> str:
         return str(self._table()) if self._readable() else repr(self)
 

@@ -170,13 +170,14 @@ def test_inputs(source):
     assert "fine-tuned" in found.source.method
 
 
-def test_held_out_rows_are_not_trained_on():
-    x = np.arange(100.0)[:, None]
-    draw, held_out = descent._draws(mp.Samples(x), 0, torch.zeros(1))
-    seen = set(np.concatenate([draw(7, s)[:, 0] for s in range(300)]))
-    assert held_out.shape == (20, 1)
-    assert seen == set(range(100)) - set(held_out[:, 0].tolist())
-    assert len(set(draw(80, 5)[:, 0].tolist())) == 80
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_rows_are_not_trained_on(weighted):
+    x, weights = np.arange(100.0)[:, None], np.where(np.arange(100) % 2, 1.0, 0.0)
+    rest, held_out = descent._split(mp.Samples(x, weights if weighted else None), 0, torch.zeros(1))
+    trained, held = set(rest.x[:, 0].tolist()), set(held_out[:, 0].tolist())
+    assert not trained & held
+    assert (len(trained), len(held_out)) == ((40, 10) if weighted else (80, 20))
+    assert trained | held <= set(range(1, 100, 2) if weighted else range(100))
 
 
 def test_overfit_is_not_returned(monkeypatch):
@@ -413,6 +414,7 @@ def test_whitening_makes_the_problem_well_conditioned():
         ({"learning_rate": float("nan")}, ValueError, "learning_rate must be positive"),
         ({"inputs": np.ones((50, 3))}, ValueError, "inputs have dimension 3"),
         ({"inputs": np.ones((9, 4))}, ValueError, "too few to hold some out"),
+        ({"inputs": mp.Samples(np.ones((50, 4)), 1.0 * (np.arange(50) < 9))}, ValueError, "9 rows with a weight"),
         ({"inputs": np.ones((50, 4))}, ValueError, "constant on the held-out samples"),
         ({"inputs": "digits"}, TypeError, "must be a Gaussian"),
         ({"inputs": mp.Gaussian.standard(4, torch.zeros(1))}, TypeError, "different array libraries"),

@@ -409,13 +409,6 @@ def test_finetune_on_samples(weights):
         assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
 
 
-def test_finetune_without_weight_to_hold_out():
-    weights = np.zeros(300)
-    weights[0] = 1
-    with pytest.raises(ValueError, match="weight above zero to hold some out"):
-        mp.finetune(make_net(), mp.fit(make_net(), mp.Gaussian.standard(D)), mp.Samples(x_, weights), steps=2)
-
-
 def test_an_unknown_kind_of_inputs_is_told_what_to_do():
     class Uniform(mp.inputs.Inputs):
         mean = np.zeros(D)

@@ -251,7 +251,7 @@ def test_moments_of_narrow_data_neither_overflow_nor_vanish(scale, dtype, rng):
 
 def test_samples_whose_squares_overflow_float64_are_refused():
     large = 1e160 * np.eye(2)
-    with pytest.raises(ValueError, match=r"too large: their squares overflow float64\. Divide the samples"):
+    with pytest.raises(ValueError, match=r"too large: their squares overflow float64\. Divide them"):
         mp.Gaussian.from_samples(large)
     with pytest.raises(ValueError, match="too large"):
         mp.GaussianMixture.from_labels(large, [0, 0])

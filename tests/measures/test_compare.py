@@ -187,16 +187,6 @@ def test_measures_stand_for_their_number():
     assert sorted([found.kl, found.accuracy], key=float)[0] == min(found.kl, found.accuracy)
 
 
-def test_repr():
-    net, poly, x, labels = case()
-    found = compare(net, poly, x, labels)
-    assert repr(found) == (
-        f"Comparison(fvu={found.fvu}, kl={found.kl}, agreement={found.agreement}, "
-        f"accuracy={found.accuracy}, network_accuracy={found.network_accuracy})"
-    )
-    assert "accuracy" not in repr(compare(net, poly, x))
-
-
 @backends(NUMPY64, TORCH32)
 def test_one_output_is_the_logit_of_class_one(backend):
     """Against the Bernoulli divergence by hand, and against the same classifier with two outputs."""

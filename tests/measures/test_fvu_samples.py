@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mlpoly as mp
-import mlpoly.measures.outputs
+import mlpoly.measures.functions
 from mlpoly.measures import fvu
 from mlpoly.records import replace
 from mlpoly.scores import FVU
@@ -55,7 +55,7 @@ def test_known_values():
 def test_blocks_do_not_change_the_result(monkeypatch):
     net = network()
     whole = fvu(net, fitted(net), X)
-    monkeypatch.setattr(mlpoly.measures.outputs, "_ROWS", 7)
+    monkeypatch.setattr(mlpoly.measures.functions, "_ROWS", 7)
     np.testing.assert_allclose(fvu(net, fitted(net), X).per_output, whole.per_output, rtol=1e-12)
 
 

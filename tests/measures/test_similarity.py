@@ -318,7 +318,7 @@ def test_it_prints_a_table():
     text = str(found)
     for part in ("E[f.g]", "cosine", "degree 2", "above 2", "output 2"):
         assert part in text
-    assert repr(found).startswith("Similarity(inner=") and "<table>" in found._repr_html_()
+    assert repr(found) == text and "<table>" in found._repr_html_()
     frame = found.to_pandas()
     assert frame.iloc[0, 1] == pytest.approx(float(found.inner)) and len(frame) == 1 + 4 + 3
 
@@ -402,7 +402,10 @@ def test_every_kind_and_pair_of_kinds_against_a_grid():
         assert_close(found.total[1], 1 - found.first[0], 1e-12)
 
 
-@pytest.mark.parametrize(("dtype", "scales"), [("float64", (1e-140, 1e-85, 1e80, 1e140)), ("float32", (1e-15, 1e15))])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # squares leave the range, cosines do not
+@pytest.mark.parametrize(
+    ("dtype", "scales"), [("float64", (1e-140, 1e-85, 1e80, 1e140)), ("float32", (1e-25, 1e-15, 1e15, 1e25))]
+)
 def test_the_cosine_does_not_depend_on_the_scale(dtype, scales):
     net = map_arrays(network("MLP", "gelu", 4, 7, 3), lambda a: a.astype(dtype))
     other = map_arrays(network("MLP", "relu", 4, 7, 3, seed=1), lambda a: a.astype(dtype))

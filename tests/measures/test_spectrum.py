@@ -252,13 +252,6 @@ def test_plot_without_a_display(rng, pyplot, monkeypatch, tmp_path):
     assert (tmp_path / "spectrum.png").stat().st_size > 0
 
 
-def test_repr(rng):
-    spectrum = degree_spectrum(mlp(rng), gaussian(rng), degree=2)
-    first, second = spectrum.overall
-    assert repr(spectrum) == f"DegreeSpectrum(outputs=3, degree=2, overall=[{first:.3g}, {second:.3g}])"
-    assert "outputs=3" in repr(second_moment(mlp(rng), gaussian(rng)))
-
-
 def test_bad_input(rng):
     net = mlp(rng)
     with pytest.raises(ValueError, match="dimension 3, but the network takes 4"):

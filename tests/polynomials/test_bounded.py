@@ -396,9 +396,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     options: Any = {"steps": 20, "batch_size": 256}
     tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
     for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
-        with pytest.raises(
-            ValueError, match=r"does not know the activation .* bounded\(\) on the result of mlpoly.fit"
-        ):
+        with pytest.raises(ValueError, match=r"does not know the activation .* Call bounded\(\) on that of mlpoly.fit"):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.
     x = X

@@ -9,12 +9,12 @@ import numpy as np
 REACH = 9.5  # standard deviations: beyond, the density is below 1e-20
 
 
-def panels(cuts, nodes=14, width=1.2):
+def panels(cuts, nodes=14, width=1.2, reach=REACH):
     """Nodes (m, ...) and weights, with the normal density, of Gauss-Legendre; panels end at the cuts (k, ...)."""
     cuts = np.asarray(cuts, dtype=float)
-    even = np.linspace(-REACH, REACH, round(2 * REACH / width) + 1)
+    even = np.linspace(-reach, reach, round(2 * reach / width) + 1)
     even = np.broadcast_to(even.reshape(-1, *[1] * (cuts.ndim - 1)), (len(even), *cuts.shape[1:]))
-    edges = np.sort(np.concatenate([even, np.clip(cuts, -REACH, REACH)]), axis=0)
+    edges = np.sort(np.concatenate([even, np.clip(cuts, -reach, reach)]), axis=0)
     x, w = np.polynomial.legendre.leggauss(nodes)
     half = np.diff(edges, axis=0)[:, None] / 2
     shape = (-1, *cuts.shape[1:])

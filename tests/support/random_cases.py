@@ -166,6 +166,14 @@ def units_size(net, x, weights=None):
     return size + (0 if net.bias is None else np.abs(net.bias))
 
 
+def size_under(net, cloud):
+    """Size of the terms of a network (o,) under a Gaussian.
+
+    Far out, they count so much that what the nodes do not see is within a tolerance of 1e-10 times the squared size.
+    """
+    return units_size(net, cloud.x, cloud.w) + 1e-11 * units_size(net, cloud.wide, cloud.w)
+
+
 def in_numpy(thing):
     """A network, polynomial or distribution with arrays of NumPy in float64, of the same values."""
     return map_arrays(thing, to_numpy)

@@ -26,23 +26,11 @@ from mlpoly.arrays import (
 def hermite_coefficients(
     activation: str | Activation | Callable[[Array], Array], mean: Array, std: Array, degree: int
 ) -> Array:
-    """Hermite coefficients a_k of an activation under N(mean, std^2).
+    """Hermite coefficients (degree + 1, ...) of an activation under N(mean, std^2), for arrays that broadcast.
 
     ``act(mean + std t) = sum_k a_k He_k(t)`` with the probabilists' Hermite polynomials He_k and
-    ``a_k = E[act(mean + std t) He_k(t)] / k!`` (MATH 1).
-
-    Parameters
-    ----------
-    activation : str, Activation or callable
-    mean, std : array or float
-        They broadcast against each other; ``std >= 0``.
-    degree : int
-        Highest k.
-
-    Returns
-    -------
-    array (degree + 1, ...)
-        In the array library, dtype and device of `mean` and `std` (16-bit floats give float32).
+    ``a_k = E[act(mean + std t) He_k(t)] / k!`` (MATH 1). They are in the array library, dtype and device of `mean` and
+    `std` (16-bit floats give float32).
 
     Examples
     --------
@@ -80,6 +68,6 @@ def hermite_coefficients(
         raise ValueError(
             f"the coefficients of {act.name!r} are not finite numbers of {out.dtype}: the function overflows or is "
             f"undefined within reach of N(mean, std^2), where |mean| is up to {scalar(xp.max(xp.abs(mean))):.3g} and "
-            f"std up to {scalar(xp.max(std)):.3g}. Make mean and std smaller, for example by scaling the inputs."
+            f"std up to {scalar(xp.max(std)):.3g}. Make mean and std smaller."
         )
     return out

@@ -1,9 +1,9 @@
 """Hermite coefficients of any function by quadrature that follows the function's structure.
 
 The integral over t is cut into panels by two sets of edges: a fixed grid in t, which resolves the Gaussian, and the
-images (c - m)/s of points c in y, which resolve the activation: its kinks, and a ladder around its bend. Each panel
-gets Gauss-Legendre nodes. A bend that looks like a step at s = 1000 is still resolved, a declared kink costs nothing,
-and with no data-dependent branch the same code runs under jit and differentiates.
+images (c - m)/s of points c in y, which resolve the activation: its kinks, and a ladder around its bend. A bend that
+looks like a step at s = 1000 is still resolved, a declared kink costs nothing, and with no data-dependent branch the
+same code runs under jit and differentiates.
 
 A function that is analytic in a strip around the real axis needs no panels: the trapezoidal rule converges
 geometrically on nodes t that all neurons share, so that the sums over nodes are one matrix product.
@@ -34,10 +34,7 @@ Projection = Callable[[Array, Array, int], Array]
 def fixed_projection(
     function: Callable[[Array], Array], edges: Sequence[float], strip: float | None = None
 ) -> Projection:
-    """Projection by one fixed rule, for functions whose ladder of `edges` (in y) is known to suffice.
-
-    `strip` is the distance of the nearest singularity from the real axis, for functions that are analytic between.
-    """
+    """Projection by one rule, for functions whose ladder of `edges` (in y) suffices, or analytic in a `strip`."""
 
     def project(mean: Array, std: Array, degree: int) -> Array:
         if strip is not None and readable(mean, std):
@@ -80,9 +77,8 @@ def _at_once(nodes: int, like: Array) -> int:
 def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[float], name: str) -> Projection:
     """Projection that halves its panels until two results agree, and warns if they never do.
 
-    It also reaches farther out for functions that grow fast, and warns if even 37 standard deviations do not suffice.
-    A feature much narrower than the panels, a third of the distance from zero wide, is seen only if it is declared.
-    Where values cannot be read (under jit) one refinement is used and nothing is checked.
+    It also reaches farther out for functions that grow fast. A feature much narrower than the panels, a third of the
+    distance from zero wide, is seen only if it is declared. Under jit one refinement is used and nothing is checked.
     """
     edges = sorted({*LADDER, *kinks})
 
@@ -96,9 +92,8 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
         problem, floor = "", _floor(coefficients)
         if outside > floor:
             problem = (
-                f"a fraction of {outside:.1e} of it lies beyond the reach of the quadrature. The function grows too "
-                f"fast for this Gaussian; its expectation is infinite or out of range. Use inputs of a smaller "
-                f"standard deviation."
+                f"a fraction of {outside:.1e} of it lies beyond the reach of the quadrature: the function grows too "
+                f"fast for this Gaussian. Use inputs of a smaller standard deviation."
             )
         elif not error <= floor:
             problem = (
@@ -111,18 +106,6 @@ def adaptive_projection(function: Callable[[Array], Array], kinks: Sequence[floa
         return coefficients
 
     return project
-
-
-def adaptive_error(function: Callable[[Array], Array], kinks: Sequence[float]) -> Callable[[Array, Array, int], float]:
-    """Estimate of the error of `adaptive_projection`, relative to sqrt(E[act^2]): the largest over all neurons."""
-    edges = sorted({*LADDER, *kinks})
-
-    def estimate(mean: Array, std: Array, degree: int) -> float:
-        xp = namespace(mean=mean, std=std)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return max(_refine(function, xp.reshape(mean, (-1,)), xp.reshape(std, (-1,)), degree, edges)[1:])
-
-    return estimate
 
 
 def _refine(
@@ -185,10 +168,7 @@ def _integrate(
     reach: float,
     sizes: bool = False,
 ) -> Array:
-    """Coefficients (degree + 1, h) for flat mean and std (h,); with `sizes` two more rows, E|act| and E[act^2].
-
-    Every panel is cut into `splits` parts.
-    """
+    """Coefficients (degree + 1, h) for flat mean and std (h,); with `sizes` two more rows, E|act| and E[act^2]."""
     xp = namespace(mean=mean, std=std)
     # Edges in t that resolve the Gaussian and he_k, merged with the images of those in y.
     width = 2 * min(1.0, math.sqrt(9 / (degree + 1)))

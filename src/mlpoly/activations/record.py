@@ -28,7 +28,6 @@ class Activation:
     projection : callable
         What `project` computes, for arrays in the widest available precision.
     formula : str
-        Formula in the table of activations.
     route : str
         ``"closed form"`` or ``"quadrature"``.
     kinks : tuple of float
@@ -36,15 +35,11 @@ class Activation:
     pieces : tuple of polynomials or None
         For a piecewise polynomial, one more than there are kinks: coefficients in powers of y, ascending, between them.
     strip : float or None
-        Distance of the nearest singularity from the real axis, if the function is analytic between: long series are
-        then cheap.
+        Distance of the nearest singularity from the real axis, if the function is analytic between.
     own : callable or None
         The user's function, so that JAX does not confuse two functions of the same name.
-    estimate : callable or None
-        For a user's function, ``estimate(mean, std, degree)``: error of its coefficients relative to sqrt(E[act^2]).
     derivative : callable or None
-        First derivative, elementwise, from the right at kinks; None for a user's function, which `slope` differentiates
-        numerically.
+        First derivative, elementwise, from the right at kinks; None for a user's function.
     """
 
     name: str
@@ -56,7 +51,6 @@ class Activation:
     pieces: tuple[tuple[float, ...], ...] | None = field(compare=False, default=None)
     strip: float | None = field(compare=False, default=None)
     own: Callable[[Array], Array] | None = None
-    estimate: Callable[[Array, Array, int], float] | None = field(compare=False, default=None)
     derivative: Callable[[Array], Array] | None = field(compare=False, default=None)
 
     def __call__(self, y: Array) -> Array:

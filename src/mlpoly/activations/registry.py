@@ -16,7 +16,7 @@ from typing import Any
 
 from mlpoly.activations.numeric import celu, elu, numeric_activations, softplus
 from mlpoly.activations.piecewise import piecewise
-from mlpoly.activations.quadrature import adaptive_error, adaptive_projection
+from mlpoly.activations.quadrature import adaptive_projection
 from mlpoly.activations.record import Activation
 from mlpoly.activations.smooth import COS, ERF, GAUSSIAN, GELU, SIN
 from mlpoly.arrays import Array, namespace_of, relu
@@ -129,12 +129,7 @@ def families() -> tuple[Family, ...]:
 
 
 def names() -> list[str]:
-    """Canonical names of all registered activations, sorted.
-
-    Returns
-    -------
-    list of str
-        Those of `register_activation` included; aliases, such as "swish" for "silu", are not.
+    """Canonical names of all registered activations, sorted; without aliases, such as "swish" for "silu".
 
     Examples
     --------
@@ -155,15 +150,12 @@ def get(activation: str | Activation | Callable[[Array], Array], **parameters: f
         ``"threshold(threshold=-1, value=0.5)"``. A record is returned unchanged. A plain callable is integrated as a
         function without kinks; use `register_activation` to declare kinks.
     **parameters : float
-        Parameters of the family, by name.
 
     Examples
     --------
     >>> import mlpoly as mp
-    >>> mp.activations.get("swish").name
-    'silu'
-    >>> mp.activations.get("leaky_relu", slope=0.2).name
-    'leaky_relu(0.2)'
+    >>> mp.activations.get("swish").name, mp.activations.get("leaky_relu", slope=0.2).name
+    ('silu', 'leaky_relu(0.2)')
     """
     if parameters and not isinstance(activation, str):
         raise ValueError(f"parameters {list(parameters)} need an activation given by name, not a record or callable.")
@@ -230,27 +222,21 @@ def _unknown(text: str) -> UnknownActivationError:
 def register_activation(
     name: str, function: Callable[[Array], Array], kinks: Sequence[float] = (), *, overwrite: bool = False
 ) -> Activation:
-    """Add a scalar function to the registry.
+    """Add a scalar function to the registry, and return its record, which networks take as well.
 
     Its coefficients come from adaptive quadrature, with a `QuadratureWarning` if that has not converged.
 
     Parameters
     ----------
     name : str
-        Name by which networks refer to it.
     function : callable
         Elementwise function of an array; it is called with the array type of the network.
     kinks : sequence of float
-        Points at which the function or one of its derivatives jumps. A declared kink costs no accuracy. Also declare
-        the position of a narrow feature, which may otherwise fall between the nodes: ``(c - 9 * w, c, c + 9 * w)`` for
-        a bump of width w at c.
+        Points at which the function or one of its derivatives jumps, which then cost no accuracy. Also declare the
+        position of a narrow feature, which may otherwise fall between the nodes: ``(c - 9 * w, c, c + 9 * w)`` for a
+        bump of width w at c.
     overwrite : bool
         Allow an existing name to be replaced.
-
-    Returns
-    -------
-    Activation
-        The record, which networks take as well.
 
     Examples
     --------
@@ -258,9 +244,8 @@ def register_activation(
     >>> mp.activations.register_activation("signed_square", lambda y: y * abs(y), kinks=(0.0,))
     Activation('signed_square', quadrature)
     >>> net = mp.MLP(np.eye(1), activation="signed_square")
-    >>> slope = mp.fit(net, mp.Gaussian.standard(1), degree=1).coefficients().linear[0, 0]
-    >>> round(float(slope), 3)  # E|y|^3 = 2 sqrt(2 / pi)
-    1.596
+    >>> mp.fit(net, mp.Gaussian.standard(1), degree=1).coefficients().linear.round(3)  # E|y|^3 = 2 sqrt(2 / pi)
+    array([[1.596]])
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(f"name must be a word of letters, digits and '_', '-', '.', got {name!r}.")
@@ -282,8 +267,8 @@ def register_activation(
 
 
 def _from_callable(name: str, function: Callable[..., Any], kinks: tuple[float, ...]) -> Activation:
-    project, about = adaptive_projection(function, kinks, name), ("the user's function", "quadrature", kinks)
-    return Activation(name, function, project, *about, own=function, estimate=adaptive_error(function, kinks))
+    project = adaptive_projection(function, kinks, name)
+    return Activation(name, function, project, "the user's function", "quadrature", kinks, own=function)
 
 
 def _reduced(activation: Activation) -> tuple[Callable[..., Activation], tuple[Any, ...]]:

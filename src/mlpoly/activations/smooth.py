@@ -6,7 +6,7 @@ import math
 
 from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, erf, erfc, namespace, namespace_of
-from mlpoly.special import hermite, normal_cdf, normal_pdf
+from mlpoly.special import bell, hermite, normal_cdf, normal_pdf
 
 
 def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
@@ -43,7 +43,7 @@ def _project_erf(mean: Array, std: Array, degree: int) -> Array:
 
 def _half_density(u: Array) -> Array:
     """exp(-u^2/4): he_k(u) times this stays of order 1, where he_k alone overflows and exp(-u^2/2) alone vanishes."""
-    return normal_pdf(u * math.sqrt(0.5)) * math.sqrt(2 * math.pi)
+    return bell(u * math.sqrt(0.5))
 
 
 def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
@@ -63,16 +63,11 @@ def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:
     xp = namespace(mean=mean, std=std)
     sine, cosine = xp.sin(mean), xp.cos(mean)
     cycle = (sine, cosine, -sine, -cosine)
-    out, power = [], normal_pdf(std) * math.sqrt(2 * math.pi)
+    out, power = [], bell(std)
     for k in range(degree + 1):
         out.append(power * cycle[(k + quarter) % 4])
         power = power * std / math.sqrt(k + 1)
     return xp.stack(out)
-
-
-def _bell(y: Array) -> Array:
-    """exp(-y^2/2)."""
-    return normal_pdf(y) * math.sqrt(2 * math.pi)
 
 
 def _sine(y: Array) -> Array:
@@ -92,14 +87,8 @@ GELU = Activation(
     "gelu", lambda y: y * _gelu_gate(y), _project_gelu, "y Φ(y)", derivative=lambda y: _gelu_gate(y) + y * normal_pdf(y)
 )
 ERF = Activation(
-    "erf", erf, _project_erf, "erf(y)", derivative=lambda y: 2 / math.sqrt(math.pi) * _bell(y * math.sqrt(2))
+    "erf", erf, _project_erf, "erf(y)", derivative=lambda y: 2 / math.sqrt(math.pi) * bell(y * math.sqrt(2))
 )
-GAUSSIAN = Activation(
-    "gaussian",
-    lambda y: namespace_of(y).exp(-0.5 * y * y),
-    _project_gaussian,
-    "exp(-y²/2)",
-    derivative=lambda y: -y * _bell(y),
-)
+GAUSSIAN = Activation("gaussian", bell, _project_gaussian, "exp(-y²/2)", derivative=lambda y: -y * bell(y))
 SIN = Activation("sin", _sine, lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)", derivative=_cosine)
 COS = Activation("cos", _cosine, lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)", derivative=lambda y: -_sine(y))

@@ -30,20 +30,16 @@ def as_float_array(name: str, value: Any, *, integers: bool = False) -> Array:
         hint = f"; use {name}.{found[0]}()" if found else ""
         raise TypeError(f"{name} must be an array of NumPy, PyTorch or JAX, got {type(value).__name__}{hint}.")
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} is a masked array, and masks are not supported; drop the rows with masked entries, or fill them "
-            f"with {name}.filled(value)."
-        )
+        remedy = f"drop the rows with masked entries, or fill them with {name}.filled(value)"
+        raise TypeError(f"{name} is a masked array, and masks are not supported; {remedy}.")
     xp = namespace_of(value)
     if is_torch(value) and str(value.layout) != "torch.strided":
         raise TypeError(f"{name} is a sparse tensor ({value.layout}); use {name}.to_dense().")
     if integers and xp.isdtype(value.dtype, "integral"):
         return widen(value)
     if not xp.isdtype(value.dtype, "real floating") and not is_low_precision(value.dtype):
-        raise TypeError(
-            f"{name} must hold real floating-point numbers, got dtype {value.dtype}; "
-            f"convert it first, for example with {name}.astype('float64') or {name}.double()."
-        )
+        remedy = f"convert it first, for example with {name}.astype('float64') or {name}.double()"
+        raise TypeError(f"{name} must hold real floating-point numbers, got dtype {value.dtype}; {remedy}.")
     return value
 
 
@@ -93,10 +89,8 @@ def _frame_values(name: str, frame: Any) -> np.ndarray:
         except (TypeError, ValueError):
             odd.append(str(column))
     if odd:
-        raise TypeError(
-            f"{name} has columns that are not numbers ({', '.join(odd)}); drop them, or turn each category into a "
-            f"column of zeros and ones, for example with pandas.get_dummies."
-        )
+        remedy = "drop them, or turn each category into a column of zeros and ones with pandas.get_dummies"
+        raise TypeError(f"{name} has columns that are not numbers ({', '.join(odd)}); {remedy}.")
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError):

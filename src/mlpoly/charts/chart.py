@@ -45,10 +45,8 @@ def shortened(name: str, length: int = 28) -> str:
 def check_image_shape(image_shape: tuple[int, int], d: int) -> None:
     """Raise if d inputs are no images of this shape."""
     if len(image_shape) != 2 or math.prod(image_shape) != d:
-        raise ValueError(
-            f"image_shape is {tuple(image_shape)}, but there are {d} inputs; give (rows, columns) with "
-            f"rows * columns = {d}."
-        )
+        remedy = f"give (rows, columns) with rows * columns = {d}"
+        raise ValueError(f"image_shape is {tuple(image_shape)}, but there are {d} inputs; {remedy}.")
 
 
 def minus(number: str) -> str:

@@ -121,11 +121,6 @@ class QuadraticDecomposition(Tabular, Plottable):
         rows = tuple(zip(range(len(sizes)), explained, sizes, *entries, strict=True))
         return Table(tuple(columns), rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
 
-    def __repr__(self) -> str:
-        kind = "squares" if self.partners is None else "products"
-        r, d = self.vectors.shape
-        return f"QuadraticDecomposition({r} {kind}, {d} -> {self.writes.shape[1]}, residual={self.residual:.3g})"
-
 
 def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind = "squares") -> QuadraticDecomposition:
     """Write the part of degree exactly 2 of all outputs as a sum of a few terms that they share.
@@ -164,10 +159,7 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
         check_finite("the quadratic part of poly", part.writes)
         energy = part.energy()
         if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
-            raise ValueError(
-                "the part of degree 2 of poly is zero, up to rounding, under these inputs: there is nothing to "
-                "decompose."
-            )
+            raise ValueError("the part of degree 2 of poly is zero, up to rounding, so there is nothing to decompose.")
         a, b, targets = part.products() if terms == "products" else part.squares()
         places, _ = matching_pursuit(a, b, targets, energy, k)
         tied, a = b is a, take_rows(a, places)

@@ -53,16 +53,9 @@ class EigenFeatures(Tabular, Plottable):
         ]
         return Table(("feature", "eigenvalue", "largest entries of its direction"), tuple(rows), limit=20)
 
-    def __repr__(self) -> str:
-        return f"EigenFeatures(k={self.values.shape[0]}, d={self.vectors.shape[1]}, metric={self.metric!r})"
-
 
 def eigenfeatures(
-    poly: Polynomial,
-    output: int | Array = 0,
-    k: int = 5,
-    metric: Metric = "input",
-    inputs: Any = None,
+    poly: Polynomial, output: int | Array = 0, k: int = 5, metric: Metric = "input", inputs: Any = None
 ) -> EigenFeatures:
     """Top eigenpairs of the quadratic coefficients of one output, or of a direction in output space.
 

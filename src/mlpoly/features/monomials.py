@@ -41,10 +41,8 @@ def check_count(poly: Polynomial, limit: int, remedy: str) -> None:
     """Raise if a polynomial has more monomials than `limit`."""
     count = count_monomials(poly.dim_in, poly.degree)
     if count > limit:
-        raise TooLargeError(
-            f"a polynomial of degree {poly.degree} in {poly.dim_in} inputs has {count} monomials, more than {limit}; "
-            f"{remedy}."
-        )
+        size = f"degree {poly.degree} in {poly.dim_in} inputs has {count} monomials"
+        raise TooLargeError(f"a polynomial of {size}, more than {limit}; {remedy}.")
 
 
 def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]]:

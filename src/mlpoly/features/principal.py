@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, to_numpy
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
@@ -61,10 +61,6 @@ class PrincipalForms(Tabular, Plottable):
         columns = ("form", "variance", "fraction", "together", "largest outputs")
         return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
 
-    def __repr__(self) -> str:
-        m, o = self.outputs.shape
-        return f"PrincipalForms(degree={self.degree}, m={m}, o={o}, total={scalar(self.total):.4g})"
-
 
 def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaussian | None = None) -> PrincipalForms:
     """Output directions that carry most variance of a polynomial at degree exactly `degree`; no output is chosen.
@@ -100,10 +96,8 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
         raise ValueError(f"poly has degree {ridge.degree} and no part of degree {n}; fit it with degree={n} or more.")
     under = inputs_of(ridge, inputs)
     if not isinstance(under, Gaussian):
-        raise TypeError(
-            f"inputs must be a Gaussian, got {type(under).__name__}; pass inputs=Gaussian(...), of data "
-            f"inputs=Gaussian.from_samples(x), for a block of a language model inputs=moments.gaussian(name)."
-        )
+        remedy = "pass inputs=Gaussian(...), of data inputs=Gaussian.from_samples(x)"
+        raise TypeError(f"inputs must be a Gaussian, got {type(under).__name__}; {remedy}.")
     p = ridge.rebase(under)
     part = p.hermite(under, p.units).part(n)
     covariance = inner(part, part, full=True).tail

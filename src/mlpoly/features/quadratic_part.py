@@ -80,10 +80,8 @@ def check_part(poly: Any, degree: int) -> None:
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
     if poly.degree < degree:
-        raise ValueError(
-            f"poly has degree {poly.degree} and no {'linear' if degree == 1 else 'quadratic'} part; fit it with "
-            f"degree={degree} or more."
-        )
+        part = "linear" if degree == 1 else "quadratic"
+        raise ValueError(f"poly has degree {poly.degree} and no {part} part; fit it with degree={degree} or more.")
 
 
 def times_root(rows: Array, root: Array) -> Array:
@@ -144,10 +142,8 @@ def _matrices(poly: Polynomial, inputs: Gaussian, root: Array) -> Array:
     if poly.degree == 2:  # no term of higher degree that has a part of degree 2
         return back @ widen(poly.tensor(2)) @ back
     if not poly.closed_form:
-        raise TypeError(
-            f"a {type(poly).__name__} of degree {poly.degree} has no closed form of its part of degree 2; fit one "
-            f"polynomial to the whole network, mlpoly.fit(net, inputs, 2)."
-        )
+        remedy = "fit one polynomial to the whole network, mlpoly.fit(net, inputs, 2)"
+        raise TypeError(f"a {type(poly).__name__} has no closed form of its part of degree 2; {remedy}.")
     check_monomials(d, poly.degree, "decompose poly.truncate(2), or a polynomial made of neurons")
     own = ladder(d, poly.degree)
     pairs = np.flatnonzero(own.degrees == 2)

@@ -41,7 +41,7 @@ class Contribution:
     pattern: np.ndarray | None = None  # (d,), direction of an eigenfeature in input space, one standard deviation long
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(Tabular, Plottable):
     """One prediction of a polynomial taken apart about the mean m of the inputs, with u = x - m.
 
@@ -81,9 +81,6 @@ class Explanation(Tabular, Plottable):
     def other_features(self) -> float:
         """What all eigenfeatures that are not listed add up to; with the listed ones, that is the quadratic part."""
         return float(np.sum(self.parts[2:3]) - sum(feature.amount for feature in self.features))
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _table(self) -> Table:
         rows: list[tuple[str, str, float | None]] = [
@@ -153,10 +150,8 @@ def explain(
         poly = fit(net, inputs, degree)
     one, under = single_output(poly, output), numpy_inputs(inputs)
     if one.degree > _HIGHEST:
-        raise ValueError(
-            f"the polynomial has degree {one.degree}, and parts are taken up to degree {_HIGHEST}; explain a "
-            f"polynomial of lower degree, such as mlpoly.fit(net, inputs, 2)."
-        )
+        remedy = f"explain one of at most {_HIGHEST}, such as mlpoly.fit(net, inputs, 2)"
+        raise ValueError(f"the polynomial has degree {one.degree}; {remedy}.")
     labels = input_names(poly, names, inputs)
     check_columns("x", x, inputs.names)
     point = as_float_array("x", x, integers=True)

@@ -35,9 +35,6 @@ class SingularDirections(Tabular, Plottable):
         columns = ("direction", "singular value", "largest inputs", "largest outputs")
         return Table(columns, tuple(rows), limit=20)
 
-    def __repr__(self) -> str:
-        return f"SingularDirections(r={self.values.shape[0]}, d={self.vectors.shape[1]})"
-
 
 def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirections:
     """The k strongest singular directions of ``poly.coefficients().linear``, by default all.

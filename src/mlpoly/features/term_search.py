@@ -77,10 +77,7 @@ def descend(
             slopes = [4 * (in_a - (both * (a @ a.T)) @ a)]
         else:
             aa, bb, ab = a @ a.T, b @ b.T, a @ b.T
-            slopes = [
-                2 * in_a - (both * bb) @ a - (both * ab.T) @ b,
-                2 * in_b - (both * aa) @ b - (both * ab) @ a,
-            ]
+            slopes = [2 * in_a - (both * bb) @ a - (both * ab.T) @ b, 2 * in_b - (both * aa) @ b - (both * ab) @ a]
         rows = flat.reshape(shape) / sizes
         gradient = np.stack([to_numpy(s).astype(np.float64) for s in slopes])
         gradient = (gradient - rows * np.sum(gradient * rows, axis=2, keepdims=True)) / sizes  # along the sphere

@@ -31,7 +31,7 @@ class Term:
     fraction: float  # effect^2 over the variance of the polynomial; of correlated terms they need not add up to one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Terms(Tabular, Plottable, Sequence[Term]):
     """The strongest terms of one output, by descending magnitude of their effects; a sequence of `Term`.
 
@@ -69,9 +69,6 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     def __len__(self) -> int:
         return len(self.terms)
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def _table(self) -> Table:
         where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
         about = "" if self.center is None else ", in deviations from the center"
@@ -90,12 +87,7 @@ class Terms(Tabular, Plottable, Sequence[Term]):
 
 
 def strongest_terms(
-    poly: Polynomial,
-    output: int | Array,
-    names: Sequence[str] | None,
-    k: int,
-    center: Array | str | None,
-    inputs: Any,
+    poly: Polynomial, output: int | Array, names: Sequence[str] | None, k: int, center: Array | str | None, inputs: Any
 ) -> Terms:
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
     k = as_integer("k", k, 1)

@@ -1,4 +1,4 @@
-"""Polynomials written out: as text, LaTeX, HTML and SymPy expressions."""
+"""Polynomials written out: as text, HTML and SymPy expressions."""
 
 from __future__ import annotations
 
@@ -76,32 +76,16 @@ def text_formula(poly: Polynomial) -> str:
     return "\n".join(f"{label} = {formula}" for label, formula in zip(labels, formulas, strict=True))
 
 
-def latex_formula(poly: Polynomial) -> str:
-    """The first outputs in their strongest terms, for notebooks."""
-    lines = _lines(poly, _LATEX, "p(x)", "p_{{{}}}(x)", "{} &= {}", r" + \cdots\;({}\ \text{{more}})")
-    if not lines:
-        return rf"$p:\ \mathbb{{R}}^{{{poly.dim_in}}} \to \mathbb{{R}}^{{{poly.dim_out}}},\ \deg p = {poly.degree}$"
-    if len(lines) < poly.dim_out:
-        lines.append(rf"&\ \vdots\quad ({poly.dim_out}\ \text{{outputs}})")
-    return r"$\begin{aligned}" + r" \\ ".join(lines) + r"\end{aligned}$"
-
-
 def html_formula(poly: Polynomial) -> str:
     """What it is, and the first outputs in their strongest terms, for notebooks."""
-    more = " + … <small>({} more; poly.terms())</small>"
-    lines = _lines(poly, _HTML, "<i>p</i>", "<i>p</i><sub>{}</sub>", "<div>{} = {}</div>", more)
+    names, lines = input_names(poly, None), []
+    for i, (terms, rest) in enumerate(_written(poly, None) or []):
+        label = "<i>p</i>" if poly.dim_out == 1 else f"<i>p</i><sub>{i}</sub>"
+        more = f" + … <small>({rest} more; poly.terms())</small>" if rest else ""
+        lines.append(f"<div>{label} = {_HTML.sum(terms, names)}{more}</div>")
     if 0 < len(lines) < poly.dim_out:
         lines.append(f"<div><small>… {poly.dim_out} outputs</small></div>")
     return f"<div><div><code>{html.escape(repr(poly))}</code></div>{''.join(lines)}</div>"
-
-
-def _lines(poly: Polynomial, notation: Notation, single: str, label: str, line: str, more: str) -> list[str]:
-    """A line for each of the first outputs, from templates of its label, of the line, and of what is left out."""
-    names, lines = input_names(poly, None), []
-    for i, (terms, rest) in enumerate(_written(poly, None) or []):
-        left = single if poly.dim_out == 1 else label.format(i)
-        lines.append(line.format(left, notation.sum(terms, names) + (more.format(rest) if rest else "")))
-    return lines
 
 
 def _written(poly: Polynomial, whole: int | None) -> list[tuple[_Terms, int]] | None:
@@ -132,16 +116,6 @@ def _written(poly: Polynomial, whole: int | None) -> list[tuple[_Terms, int]] | 
     return found
 
 
-def _latex_name(name: str) -> str:
-    """A name as a symbol: x_{3}, or upright with special characters escaped."""
-    if match := re.fullmatch(r"([A-Za-z])_?(\d+)", name):
-        return f"{match[1]}_{{{match[2]}}}"
-    if re.fullmatch(r"[A-Za-z]", name):
-        return name
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return r"\text{" + "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in name) + "}"
-
-
 def _html_name(name: str) -> str:
     if match := re.fullmatch(r"([A-Za-z])_?(\d+)", name):
         return f"<i>{match[1]}</i><sub>{match[2]}</sub>"
@@ -149,5 +123,4 @@ def _html_name(name: str) -> str:
 
 
 _TEXT = Notation(str, "{}^{}", "{}e{:+03d}", " ", "\N{MINUS SIGN}")
-_LATEX = Notation(_latex_name, "{{{}}}^{{{}}}", r"{} \cdot 10^{{{}}}", r"\,", "-")
 _HTML = Notation(_html_name, "{}<sup>{}</sup>", "{}·10<sup>{}</sup>", "&thinsp;", "\N{MINUS SIGN}")

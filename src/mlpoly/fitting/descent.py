@@ -11,7 +11,7 @@ import numpy as np
 import schedulefree
 import torch
 
-from mlpoly.arrays import Array, chunks, on, to_numpy
+from mlpoly.arrays import Array, chunks, on, take_rows, to_numpy
 from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.trainable import Trainable, trainable
 from mlpoly.inputs import Inputs, Samples
@@ -20,12 +20,11 @@ from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.progress_bars import progress_bar
-from mlpoly.records import replace
+from mlpoly.records import map_arrays, replace
 from mlpoly.scores import ErrorSums
 from mlpoly.scores.classifiers import divergences
 
 Tensor = torch.Tensor
-Draw = Callable[[int, int], Tensor]  # (n, seed) -> (n, d)
 
 _TRAINING, _VALIDATION, _CALIBRATION = 0, 1, 2  # streams of seeds, so that held-out samples are never trained on
 _HELD_OUT = 4096  # samples, but at most one row of data in five
@@ -64,13 +63,13 @@ class Descent:
         loss: str,
         seed: int,
     ) -> None:
-        self.net, self.poly, self.inputs = net, poly, inputs
+        self.net, self.poly = net, poly
         self.steps, self.batch_size, self.loss, self.seed = steps, batch_size, loss, seed
         self.like = _training_tensor(poly.prototype)
-        self.draw, self.x = _draws(inputs, seed, self.like)
+        self.source, self.x = _split(inputs, _stream_seed(seed, _VALIDATION, 0), self.like)
         self.target, self.before = self._values(net, self.x), self._values(poly, self.x)
-        sums = ErrorSums(standard_error=False).update(self.target, self.target)
-        self.variance = float(sums.variance.sum())  # zero where it is rounding
+        # zero where it is rounding
+        self.variance = float(ErrorSums(standard_error=False).update(self.target, self.target).variance.sum())
         if not self.variance > 0:
             raise ValueError(
                 "the network is constant on the held-out samples, so there is nothing to explain; use inputs on which "
@@ -80,37 +79,36 @@ class Descent:
         # The covariance of a dense form needs several samples per dimension; a ridge form needs only variances.
         rows = _SCALES if isinstance(poly, NeuronPolynomial) else max(_SCALES, 4 * poly.dim_in)
         sample = self._batch(max(rows, batch_size), _CALIBRATION, 0)
-        inward = map_polynomial(poly, lambda a: on(a, self.like).detach())
-        self.problem = trainable(inward, sample.double(), batch_size)
+        self.problem = trainable(map_polynomial(poly, lambda a: on(a, self.like).detach()), sample.double(), batch_size)
         units = steps_of(self.problem, sample[:batch_size], _stream_seed(seed, _CALIBRATION, 1))
         # over the second derivative of the loss in the values; the divergence's is at most 1/2
         self.units = [unit * (2 if loss == "kl" else self.spread) for unit in units]
-        for p in self.problem.parameters:
-            p.requires_grad_()
-        self.retreats = learning_rate is None
         default = _RATE if self.problem.separate else _RATE_OF_NEURONS
-        self.rate = default if learning_rate is None else learning_rate
-        self.best: list[Tensor] | None = None  # parameters; None stands for the start
-        self.best_step, self.taken, self.reason = 0, 0, "steps"
+        self.rate, self.attempts = (default, _ATTEMPTS) if learning_rate is None else (learning_rate, 1)
+        self.best, self.best_step, self.taken, self.reason = self.problem.parameters, 0, 0, "steps"
         self.history = [(0, _mean(self._errors(self.before)))]
 
-    def result(self) -> Any:
+    def result(self, inputs: Inputs) -> Any:
         """The best iterate if it is significantly better than the start in the caller's dtype too, else the start."""
         with torch.enable_grad():
-            self._run()
+            for _ in range(self.attempts):  # from the best iterate so far, with a lower rate each time
+                self._attempt()
+                if self.reason != "diverged":
+                    break
+                self.rate /= _RETREAT if self.attempts > 1 else 1.0
         if self.reason in _ADVICE:
             warnings.warn(f"{_ADVICE[self.reason]} (step {self.taken})", RuntimeWarning, stacklevel=3)
         poly, after, step, error = self.poly, self.before, 0, 0.0
-        if self.best is not None:
+        if self.best_step:
             tuned = map_polynomial(self.problem.polynomial(self.best), lambda a: on(a, self.poly.prototype))
             values = self._values(tuned, self.x)
             gain = self._errors(self.before) - self._errors(values)
             error = float(gain.std()) / math.sqrt(len(gain))
             if float(gain.mean()) > _SURE * error:
                 source = Source(poly.source.activation, f"{poly.source.method or 'unknown start'}, then fine-tuned")
-                poly, after, step = replace(tuned, inputs=self.inputs, source=source), values, self.best_step
+                poly, after, step = replace(tuned, inputs=inputs, source=source), values, self.best_step
         fvu_before, fvu = (_mean(self._squares(values)) for values in (self.before, after))
-        details: dict[str, Any] = {
+        details = {
             "fvu_before": fvu_before,
             "best_step": step,
             "reason": self.reason,
@@ -119,37 +117,28 @@ class Descent:
         }
         if self.loss == "kl":
             details |= {"kl_before": _mean(self._errors(self.before)), "kl": _mean(self._errors(after))}
-        early = "" if self.reason == "steps" else f", stopped early ({self.reason})"
-        summary = f"FVU {fvu_before:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}{early}"
+        converged = self.reason == "steps"
+        summary = f"FVU {fvu_before:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}"
+        summary += "" if converged else f", stopped early ({self.reason})"
+        history = tuple(self.history)
         report = FitReport(
             "fine-tuning",
             summary,
             fvu=fvu,
-            converged=self.reason == "steps",
+            converged=converged,
             iterations=self.taken,
-            history=tuple(self.history),
+            history=history,
             details=details,
         )
         return replace(poly, report=report)
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        """Descend; if the default learning rate diverges, resume from the best iterate with a lower one."""
-        start = [p.detach().clone() for p in self.problem.parameters]
-        for _ in range(_ATTEMPTS):
-            self._attempt()
-            if self.reason != "diverged" or not self.retreats:
-                return
-            for p, best in zip(self.problem.parameters, start if self.best is None else self.best, strict=True):
-                p.data.copy_(best)
-            self.rate /= _RETREAT
-
     def _attempt(self) -> None:
-        """Take the remaining steps; an interrupt keeps the best iterate."""
+        """Take the remaining steps from the best iterate; an interrupt keeps the best."""
+        theta = [p.clone().requires_grad_() for p in self.best]
         # A group without curvature has nothing to learn from these inputs.
-        pairs = zip(self.problem.parameters, self.units, strict=True)
-        groups = [{"params": [p], "lr": self.rate * unit} for p, unit in pairs if unit > 0]
+        groups = [
+            {"params": [p], "lr": self.rate * unit} for p, unit in zip(theta, self.units, strict=True) if unit > 0
+        ]
         warmup = math.ceil(self.steps / _WARMUP)
         optimizer = schedulefree.SGDScheduleFree(groups, momentum=_MOMENTUM, warmup_steps=warmup)
         optimizer.train()
@@ -158,10 +147,13 @@ class Descent:
         try:
             with progress_bar("fine-tuning", self.steps) as update:
                 for step in range(self.taken + 1, self.steps + 1):
-                    error, self.taken = self._step(optimizer, self._batch(self.batch_size, _TRAINING, step)), step
+                    error, self.taken = (
+                        self._step(optimizer, theta, self._batch(self.batch_size, _TRAINING, step)),
+                        step,
+                    )
                     diverged = not error < hopeless
                     if diverged or step % every == 0 or step == self.steps:
-                        self._look(optimizer)
+                        self._look(optimizer, theta)
                     if diverged:
                         self.reason = "diverged"
                         return
@@ -169,9 +161,9 @@ class Descent:
         except KeyboardInterrupt:
             self.reason = "interrupted"
 
-    def _step(self, optimizer: Any, x: Tensor) -> float:
+    def _step(self, optimizer: Any, theta: list[Tensor], x: Tensor) -> float:
         """Take one step on a batch, and return the error there, as a fraction of the variance or in nats."""
-        target, values = self._values(self.net, x), self.problem.build(self.problem.parameters)(x)
+        target, values = self._values(self.net, x), self.problem.build(theta)(x)
         if self.loss == "kl":
             unit, loss = 1.0, divergences(target, values).mean()
         else:  # over the spread, so that gradients do not depend on the units of the outputs
@@ -182,22 +174,21 @@ class Descent:
         optimizer.step()
         return float(loss.detach()) / unit
 
-    def _look(self, optimizer: Any) -> None:
+    def _look(self, optimizer: Any, theta: list[Tensor]) -> None:
         """Evaluate the averaged iterate on the held-out samples, and keep it if it is the best."""
         optimizer.eval()  # schedule-free optimisers take gradients at another point than the average
         with torch.no_grad():
-            averaged = self.problem.build(self.problem.parameters)
+            averaged = self.problem.build(theta)
             values = torch.cat([averaged(self.x[rows]) for rows in chunks(len(self.x), _ROWS)])
         score = _mean(self._errors(values))
         if score < min(value for _, value in self.history):
-            self.best, self.best_step = [p.detach().clone() for p in self.problem.parameters], self.taken
+            self.best, self.best_step = [p.detach().clone() for p in theta], self.taken
         optimizer.train()
         self.history.append((self.taken, score))
 
-    # -- values and errors ---------------------------------------------------------------------------------------------
-
     def _batch(self, size: int, stream: int, step: int) -> Tensor:
-        return self.draw(size, _stream_seed(self.seed, stream, step))
+        drawn: Tensor = self.source.sample(size, _stream_seed(self.seed, stream, step))
+        return drawn
 
     def _values(self, function: Callable[[Array], Array], x: Tensor) -> Tensor:
         """Values of the caller's network or polynomial at x (n, d), without a gradient."""
@@ -231,8 +222,8 @@ def steps_of(problem: Trainable, x: Tensor, seed: int) -> list[float]:
 
     def largest(scales: Sequence[float]) -> float:
         """Largest eigenvalue of D J'J D / n, with D = scales on each group, by the power method."""
-        noise = [torch.tensor(rng.standard_normal(tuple(p.shape))).to(p) for p in theta]
-        v, value = [s * a for s, a in zip(scales, noise, strict=True)], 0.0
+        v = [s * torch.tensor(rng.standard_normal(tuple(p.shape))).to(p) for s, p in zip(scales, theta, strict=True)]
+        value = 0.0
         for _ in range(_POWERS):
             size = _norm(v)
             if not size > 0:
@@ -260,35 +251,23 @@ def _training_tensor(like: Array) -> Tensor:
     return torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32), device=device)
 
 
-def _draws(inputs: Inputs, seed: int, like: Tensor) -> tuple[Draw, Tensor]:
-    """A function that draws training batches, and the held-out samples."""
-    held_out = _stream_seed(seed, _VALIDATION, 0)
+def _split(inputs: Inputs, seed: int, like: Tensor) -> tuple[Inputs, Tensor]:
+    """Inputs from which batches are drawn, and the held-out samples; rows of data are one or the other."""
     if not isinstance(inputs, Samples):
         inputs = inputs.to(like)
-        return inputs.sample, inputs.sample(_HELD_OUT, held_out)
-    x, n = on(inputs.x, like), inputs.count
-    weights = None if inputs.weights is None else to_numpy(inputs.weights).astype(float)
-    count = min(_HELD_OUT, n // 5)
+        return inputs, inputs.sample(_HELD_OUT, seed)
+    data = inputs.to(like)
+    usable = np.arange(data.count) if data.weights is None else np.flatnonzero(to_numpy(data.weights))
+    rows = np.random.default_rng(seed).permutation(usable)
+    count = min(_HELD_OUT, len(rows) // 5)
     if count < 2:
-        raise ValueError(f"inputs hold {n} rows, too few to hold some out; pass 10 or more.")
-    order = np.random.default_rng(held_out).permutation(n)
+        raise ValueError(f"inputs hold {len(rows)} rows with a weight, too few to hold some out; pass 10 or more.")
 
-    def drawn(rows: np.ndarray) -> Draw:
-        """Random rows, each at most once in a batch; with weights they are drawn with replacement."""
-        chances = None if weights is None else weights[rows]
-        if chances is not None and not chances.sum() > 0:
-            raise ValueError("too few samples have a weight above zero to hold some out; pass more of them.")
+    def part(chosen: np.ndarray) -> Samples:
+        return map_arrays(data, lambda a: take_rows(a, chosen))
 
-        def draw(size: int, seed: int) -> Tensor:
-            rng = np.random.default_rng(seed)
-            if chances is None:
-                return x[torch.as_tensor(rng.choice(rows, size=min(size, rows.size), replace=False))]
-            return x[torch.as_tensor(rng.choice(rows, size=size, p=chances / chances.sum()))]
-
-        return draw
-
-    held = x[torch.as_tensor(order[:count])] if weights is None else drawn(order[:count])(count, held_out)
-    return drawn(order[count:]), held
+    held = part(rows[:count])
+    return part(rows[count:]), held.x if data.weights is None else held.sample(count, seed)
 
 
 def _stream_seed(seed: int, stream: int, step: int) -> int:

@@ -27,11 +27,10 @@ def finetune(
 ) -> P:
     """Improve a polynomial on samples of inputs that are not Gaussian, by schedule-free gradient descent.
 
-    It starts at the given polynomial, looks at the error on held-out samples after every twentieth of the steps, and
-    returns the best iterate if that beats the start by more than three standard errors of the difference; otherwise the
-    start. So the result is never worse on the held-out samples, and an optimal start is not traded for noise. Needs
-    PyTorch and the package ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture and
-    on samples, ``fit`` finds the optimum directly.
+    It looks at the error on held-out samples after every twentieth of the steps, and returns the best iterate if that
+    beats the start by more than three standard errors of the difference; otherwise the start. Needs PyTorch and the
+    package ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture and on samples,
+    ``fit`` finds the optimum directly.
 
     Parameters
     ----------
@@ -42,15 +41,12 @@ def finetune(
     inputs : Gaussian, GaussianMixture, Samples, array (n, d) or data frame
         Source of the batches: fresh draws at each step, or random rows. 4096 draws are held out, or up to a fifth of
         the rows, which are then excluded from training.
-    steps : int
-        Number of steps.
-    batch_size : int
-        Samples in each step.
+    steps, batch_size : int
+        Number of steps, and of samples in each.
     learning_rate : float, optional
         In units of 1 / (largest curvature of the loss on a batch), measured at the start for each group of
-        coefficients, so that it does not depend on the units of inputs and outputs. By default 5 (2 for a ridge or
-        bounded polynomial, which is not linear in its coefficients); each time the default diverges, it is divided by
-        four and the descent resumes from the best iterate.
+        coefficients. By default 5 (2 for a ridge or bounded polynomial, which is not linear in its coefficients); each
+        time the default diverges, it is divided by four and the descent resumes from the best iterate.
     loss : {"mse", "kl"}
         Squared error, or divergence of the softmax of the polynomial from that of the network; of the sigmoid for a
         network with one output.
@@ -63,14 +59,9 @@ def finetune(
         In the array library, dtype and device of `poly`; a ridge polynomial with the shifts and scales of the samples.
         Its ``.report`` is of the held-out samples: ``fvu``, and ``history``, pairs of a step and the FVU, or with
         ``loss="kl"`` the divergence in nats. Its details are ``fvu_before``, of the start, ``best_step``, whose iterate
-        is returned (0 for the start), ``reason``, why it ended ("steps", "diverged" or "interrupted"),
-        ``standard_error`` of the gain, the last ``learning_rate``, and for "kl" the divergences ``kl_before`` and
-        ``kl``.
-
-    Warns
-    -----
-    RuntimeWarning
-        If the descent diverged, or was interrupted from the keyboard: the best so far is returned.
+        is returned (0 for the start), ``reason``, why it ended ("steps", or with a warning "diverged" or
+        "interrupted"), ``standard_error`` of the gain, the last ``learning_rate``, and for "kl" the divergences
+        ``kl_before`` and ``kl``.
 
     Examples
     --------
@@ -102,4 +93,4 @@ def finetune(
     inputs = checked_inputs(net, inputs)
     with explain_missing("finetune"):
         from mlpoly.fitting.descent import Descent  # needs torch and schedulefree
-    return Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result()
+    return Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result(inputs)

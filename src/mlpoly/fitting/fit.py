@@ -63,10 +63,9 @@ def fit(
     For a deep network, degrees 0, 1 and 2 have a closed form that is close to the optimum, and an unbiased estimate
     from samples of the inputs; layer by layer, any degree has a closed form: a composition of polynomials.
 
-    The answer does not depend on the units in which the inputs are measured. Where a mixture does not determine the
-    polynomial, because it does not vary in some direction or because its components are singular, the answer is the
-    polynomial of least norm in inputs standardised by the mixture. Where samples do not determine it, it is the one
-    whose terms, products of Hermite polynomials of whitened inputs, have the least sum of mean squares on them.
+    The answer does not depend on the units of the inputs. Where a mixture does not determine it, it is the polynomial
+    of least norm in inputs standardised by the mixture; where samples do not, the one whose terms, products of Hermite
+    polynomials of whitened inputs, have the least sum of mean squares.
 
     Parameters
     ----------
@@ -80,21 +79,20 @@ def fit(
     method : str or an object of `mlpoly.methods`
         "auto", "exact", "neuronwise", "joint", "expansion", "sampled" or "composed".
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
-        A name stands for the method with its default options, ``"sampled"`` for ``mlpoly.methods.Sampled()``; options
-        belong to the object: ``mlpoly.methods.Sampled(tolerance=0.001)``.
+        A name stands for the method with its default options; options belong to the object:
+        ``mlpoly.methods.Sampled(tolerance=0.001)``.
     bound : float, optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
         mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
-        together, for every neuron by itself, under any inputs; with "joint" for all neurons together.
+        together, for every neuron by itself; with "joint" for all neurons together.
         ``.bounded(3.0)`` on a result without it draws lines along the activation instead.
 
     Returns
     -------
     RidgePolynomial, DensePolynomial, ChaosPolynomial, BoundedPolynomial or ComposedPolynomial
         Ridge form for one hidden layer under one Gaussian and for "neuronwise", bounded form with a `bound`; dense form
-        for a mixture up to degree 2 and for deep networks, under one Gaussian in the linear forms that enter the first
-        layer; chaos form above, and for samples; composed form for "composed".
-        In the network's array library, dtype and device; that of a 16-bit network is in float32.
+        for a mixture up to degree 2 and for deep networks; chaos form above, and for samples; composed form for
+        "composed". In the network's array library, dtype and device; that of a 16-bit network is in float32.
         ``.source.method`` says which optimum it is, ``.report`` how the fit went.
 
     Examples
@@ -108,10 +106,10 @@ def fit(
     inputs = checked_inputs(net, inputs)
     if not isinstance(inputs, Gaussian | GaussianMixture | Samples):
         raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
-    if bound is not None and (method == "joint" or isinstance(method, Joint)):
-        joint = Joint() if isinstance(method, str) else method
-        return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))
     if bound is not None:
+        if method == "joint" or isinstance(method, Joint):
+            joint = Joint() if isinstance(method, str) else method
+            return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(
                 f"with a bound every neuron is fitted by itself, but method is {method!r}; leave it out, or call "

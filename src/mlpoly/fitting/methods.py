@@ -58,17 +58,15 @@ class Exact(ConjugateGradients):
     Under one Gaussian it is closed form for any degree, and differentiable. Under a mixture, degrees 0 and 1 are closed
     form, degree 2 is solved directly for up to 23 inputs and by conjugate gradients for more, and higher degrees
     directly for up to about 10^4 monomials. On samples it is least squares for up to 10^4 monomials, and `Joint` for
-    more.
+    more. The parameters are those of the conjugate gradients.
 
     Parameters
     ----------
     tolerance : float
-        For a mixture: conjugate gradients stop when further iterations would reduce the misfit by less than this
-        fraction of it. Closed forms and direct solutions are exact.
+        They stop when further iterations would reduce the misfit by less than this fraction of it.
     max_iterations : int
-        For a mixture: largest number of iterations.
     start : polynomial, optional
-        For degree 2 under a mixture: first iterate; the answer for similar weights saves iterations.
+        First iterate; the answer for similar weights saves iterations.
     """
 
     def fit(self, net: Network, inputs: Gaussian | GaussianMixture | Samples, degree: int) -> Fitted:
@@ -103,19 +101,18 @@ class Neuronwise:
 class Joint:
     """All neurons fitted together, on samples or under a mixture: one hidden layer, any degree and size (MATH 13).
 
-    Starts neuron by neuron, and lets one neuron make up for the errors of another. One sample in five, at random, is
-    held out: it decides what is fitted, and the report states the error on it. Under a mixture the answer is closed
-    form.
+    One neuron can make up for the errors of another. One sample in five, at random, is held out: it decides what is
+    fitted, and the report states the error on it. Under a mixture the answer is closed form.
 
     Parameters
     ----------
     coefficients : {"auto", "readout", "free"}
         "readout" fits the weights from the neurons' polynomials to the outputs; "free" all coefficients of all neurons
-        for each output, which takes one unit for each of them. "auto" is what does best on the held-out samples, and
-        neuron by neuron where neither does clearly better; under a mixture "free" for up to 4096 coefficients.
+        for each output. "auto" is what does best on the held-out samples, and neuron by neuron where neither does
+        clearly better; under a mixture "free" for up to 4096 coefficients.
     shrinkage : float or "auto"
         Weight of the penalty on the distance from the fit neuron by neuron, for functions of variance one; "auto" is
-        what does best on the held-out samples, and 0 under a mixture, which is plain least squares.
+        what does best on the held-out samples, and 0 under a mixture.
     """
 
     coefficients: Coefficients = "auto"
@@ -150,12 +147,8 @@ class Joint:
 class Expansion(ConjugateGradients):
     """The first terms of a network's expansion in Hermite polynomials, by a closure (MATH 9): degrees 0, 1 and 2.
 
-    Exact for one hidden layer, close to the optimum for more; the report estimates how close.
-
-    Parameters
-    ----------
-    tolerance, max_iterations, start
-        Of the conjugate gradients that combine the optima of a mixture's components, as in `Exact`.
+    Exact for one hidden layer, close to the optimum for more; the report estimates how close. The parameters are those
+    of `Exact`, for combining the optima of a mixture's components.
     """
 
     def fit(self, net: Network, inputs: Inputs, degree: int) -> DensePolynomial:
@@ -175,21 +168,18 @@ class Expansion(ConjugateGradients):
 class Sampled(Sampling):
     """The optimum of degree 0, 1 or 2 of any network with continuous activations, from its Jacobian at samples.
 
-    Samples of the inputs are drawn until the expected excess of the squared error over that of the optimum is below the
-    tolerance times that error; the closed form is the control variate. The report has the estimate. Each component of a
-    mixture is treated so, and the combination of their optima is ten times as accurate.
+    Samples of the inputs are drawn until the expected excess of the squared error over that of the optimum, which the
+    report has, is below the tolerance times that error. Under a mixture this holds for each component.
 
     Parameters
     ----------
     tolerance : float
-        Fraction of the misfit.
     max_samples : int
         Largest number of samples, for each component of a mixture; at least one chunk of some thousands is drawn.
     start : polynomial, optional
         Result of an earlier fit of this kind to the same network under the same Gaussian, with its report; it is
         resumed, with its seed.
     seed : int
-        Seed of the samples.
     """
 
     def fit(self, net: Network, inputs: Inputs, degree: int) -> DensePolynomial:
@@ -219,11 +209,10 @@ class Composed:
     guard : float, "auto" or None
         Weight of a component with four times the covariance under which every neuron is fitted as well, so that the
         pure polynomial does not explode; ``.bounded`` ignores it. None and 0 mean none. "auto" means none for one
-        hidden layer, for degree 1 and on samples; otherwise one of 0, 0.001, 0.003, 0.01, 0.03, 0.1 and 0.3, chosen by
-        the error on samples of the inputs and of wider ones: the one with the least a (1 + log(1 + b)), where a is the
-        fraction of variance unexplained on 2048 samples of the inputs and b that on 2048 samples with all covariances
-        doubled. A larger guard must reduce it by more than one per cent. From four hidden layers on no guard may be
-        enough at degrees above 5; ``.bounded`` always is.
+        hidden layer, for degree 1 and on samples; otherwise one of 0, 0.001, 0.003, 0.01, 0.03, 0.1 and 0.3: the one
+        with the least a (1 + log(1 + b)), where a is the fraction of variance unexplained on 2048 samples of the inputs
+        and b that on 2048 samples with all covariances doubled. A larger guard must reduce it by more than one per
+        cent. From four hidden layers on no guard may be enough at degrees above 5; ``.bounded`` always is.
     """
 
     guard: float | Literal["auto"] | None = "auto"
@@ -237,12 +226,7 @@ class Composed:
 
 
 _METHODS: dict[str, Method[Any]] = {
-    "exact": Exact(),
-    "neuronwise": Neuronwise(),
-    "joint": Joint(),
-    "expansion": Expansion(),
-    "sampled": Sampled(),
-    "composed": Composed(),
+    kind.__name__.lower(): kind() for kind in (Exact, Neuronwise, Joint, Expansion, Sampled, Composed)
 }
 
 

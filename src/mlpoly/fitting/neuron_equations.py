@@ -24,21 +24,9 @@ class NeuronBasis(Generic[P]):
     """The functions of x whose sum is a neuron of a polynomial, in the order of its own coefficients.
 
     They are he_k(t), and he_k(t) e / spread for gated units, which are orthonormal under a Gaussian. With a bound, t is
-    clipped to it, and the excesses of t below and above the bound follow, alone and times e / spread.
-
-    Parameters
-    ----------
-    start : RidgePolynomial or BoundedPolynomial
-        The closed form; it determines the coordinates.
-    gate : Gate or None
-        Slopes and spreads of the second factors under the inputs, for gated units.
-
-    Attributes
-    ----------
-    known : array (basis, h)
-        Coefficients of the closed form.
-    spreads : array (h,) or None
-        Those of the second factors given the preactivations; zero where there is none but rounding.
+    clipped to it, and the excesses of t below and above the bound follow, alone and times e / spread. `known` are the
+    coefficients (basis, h) of the closed form `start`, and `spreads` (h,) those of the second factors given the
+    preactivations, zero where there is none but rounding.
     """
 
     def __init__(self, start: P, gate: Gate | None) -> None:
@@ -72,7 +60,7 @@ class NeuronBasis(Generic[P]):
         return xp.stack([*functions, *lines, *(f * e for f in with_gate)])
 
     def polynomial(self, coefficients: Array, method: str) -> P:
-        """The polynomial with coefficients (basis, h), bounded if the start was; `method` describes its source."""
+        """The polynomial with coefficients (basis, h), of the kind of the start."""
         sizes = [0 if block is None else int(block.shape[0]) for block in self._blocks]
         parts: list[Array] = []
         for i, (block, end) in enumerate(zip(self._blocks, accumulate(sizes), strict=True)):
@@ -95,10 +83,7 @@ class NeuronEquations(Generic[P]):
         self._right: Array = None  # (h, basis, 1)
 
     def add(self, y: Array, z: Array | None, target: Array, weights: Array | None = None) -> None:
-        """Add n points of every neuron: forms y = w.x and z = v.x and values of the network's units, (n, h) each.
-
-        Weights (n, 1) or (n, h) are one by default.
-        """
+        """Add n points of every neuron: y = w.x, z = v.x, the network's units, (n, h) each, and weights (n, 1 or h)."""
         xp, (size, h) = namespace(y=y), self.basis.known.shape
         for part in chunks(y.shape[0], max(1, _NUMBERS // (size * h + 1))):
             # Sums of float32 products would be too inaccurate for a solution that depends on small differences.
@@ -110,11 +95,7 @@ class NeuronEquations(Generic[P]):
             self._right = right if self._right is None else self._right + right
 
     def polynomial(self, prior: float, method: str) -> P:
-        """The polynomial of all points so far, bounded if the start was; `method` describes its source.
-
-        The prior is the weight of the closed form, on the scale of those of the points; above 0. It decides where they
-        do not.
-        """
+        """The polynomial of all points so far; the prior, above 0, is the weight of the closed form beside theirs."""
         known = self.basis.known
         xp = namespace(start=known)
         # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right-hand side the

@@ -15,16 +15,14 @@ UNDER_A_MIXTURE = "least squares under a Gaussian mixture"  # which optimum it i
 class FitReport(Tabular, Plottable):
     """How a fit went, and how good the answer is; prints as a table, and plots its history.
 
-    Under a mixture the expected squared error is the sum of the error of the components' own optima g_c, which no
-    polynomial of this degree can reduce, and the misfit ``sum_c pi_c E_c |g_c - g|^2`` of the answer g (MATH 5). The
-    solver minimises the misfit.
+    Under a mixture the solver minimises the misfit ``sum_c pi_c E_c |g_c - g|^2`` of the answer g, with g_c the optima
+    of the components (MATH 5). The error of these g_c, which no polynomial of the degree can reduce, is not part of it.
 
     Attributes
     ----------
     method : str
         Solver, or which optimum it is.
     summary : str
-        What matters most, in words.
     misfit : float or None
         What the solver minimised, at the answer, summed over outputs: the misfit under a mixture, the mean squared
         error on samples; of fits from samples of a distribution the squared error of the optimum, estimated.
@@ -33,26 +31,23 @@ class FitReport(Tabular, Plottable):
     fvu : float or None
         Fraction of variance unexplained, estimated; `mlpoly.fvu` measures it.
     gradient : float or None
-        Certificate of optimality: norm of the gradient of the squared error at the answer, recomputed from scratch,
-        relative to that at zero.
+        Certificate of optimality: norm of the gradient of the squared error at the answer, relative to that at zero.
     converged : bool
         False if stopped by a limit, an interrupt or an overflow: the polynomial is the best found so far.
     iterations : int
-        Number of iterations or steps; 0 for a direct solution.
     history : tuple of (int, float)
         Iteration, and misfit or score after it.
     details : mapping from str to any
         Numbers of this way to fit. Under a mixture: ``gain_left``, the estimated fraction of the misfit that more
         iterations could still remove (NaN if rounding hides it), ``kept`` and ``dropped``, the numbers of input
         directions with and without variance; of a deep network ``components``, their reports. On samples: ``samples``,
-        ``terms``, the number of monomials, ``rank``, the number of their combinations that the samples determine,
-        ``kept`` and ``dropped``. Of all neurons together: ``kind``, what was fitted, ``coefficients``, how many for
-        each output, their ``rank`` and ``effective`` number after ``shrinkage``, and ``start``, the fraction of
-        variance unexplained before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an
-        expansion: ``explained``, the polynomial's variance, ``variance``, that of the
-        network, and ``standard_error`` of the excess. From Jacobians at samples: ``samples``, and ``seed``, ``chunk``,
-        ``chunks``, ``network``, for resuming. Layer by layer: ``degrees``, ``guard``, and ``closure_errors``, for each
-        layer the estimated error of its units' means that comes from taking the values that enter it as Gaussian, in
+        ``terms``, the number of monomials, ``rank``, how many combinations of them the samples determine, ``kept`` and
+        ``dropped``. Of all neurons together: ``kind``, what was fitted, ``coefficients``, how many for each output,
+        their ``rank`` and ``effective`` number after ``shrinkage``, and ``start``, the fraction of variance unexplained
+        before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an expansion: ``explained``
+        and ``variance``, of the polynomial and of the network, and ``standard_error`` of the excess. From Jacobians at
+        samples: ``samples``, and ``seed``, ``chunk``, ``chunks``, ``network``, for resuming. Layer by layer:
+        ``degrees``, ``guard``, and ``closure_errors``: for each layer the estimated error of its units' means, in
         standard deviations. Of fine-tuning: see `finetune`.
     """
 

@@ -1,9 +1,9 @@
 """Polynomials as parameters of a well-conditioned least-squares problem, for gradient descent (PyTorch).
 
 Each form is rewritten, without changing its values, in coordinates estimated from a sample of the inputs, in which the
-features that the parameters multiply have comparable sizes, little correlation and, where possible, mean zero. Gradient
-descent needs that: its speed is limited by the ratio of the largest curvature to the smallest. Training runs in the
-dtype of the polynomial, conversion in float64.
+features that the parameters multiply have comparable sizes, little correlation and, where possible, mean zero: the
+speed of gradient descent is limited by the ratio of the largest curvature to the smallest. Training runs in the dtype
+of the polynomial, conversion in float64.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from mlpoly.moments.hermite_products import products
 from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial
-from mlpoly.records import map_arrays, replace
+from mlpoly.records import replace
 from mlpoly.units import Series, Units
 
 Tensor = torch.Tensor
+Build = Callable[[Sequence[Tensor]], Any]  # from parameters, in any precision, to a polynomial for inputs in the same
 
 _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below which a direction is not scaled up further
 
@@ -32,8 +33,8 @@ _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below whi
 class Trainable:
     """A polynomial as a function of parameters: one tensor for each group of similar features."""
 
-    parameters: tuple[Tensor, ...]
-    build: Callable[[Sequence[Tensor]], Any]  # parameters, in any precision, to a polynomial for inputs in the same
+    parameters: list[Tensor]
+    build: Build
     # whether each output is linear in parameters of its own, along their first axis: then all have the same curvature
     separate: bool
 
@@ -65,13 +66,10 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
         raise TypeError(
             f"poly must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, got {type(poly).__name__}."
         )
-    return Trainable(tuple(p.to(dtype) for p in parameters), build, not isinstance(poly, NeuronPolynomial))
+    return Trainable([p.to(dtype) for p in parameters], build, not isinstance(poly, NeuronPolynomial))
 
 
-Parameters = tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]
-
-
-def _dense(poly: Any, sample: Tensor, full: bool) -> Parameters:
+def _dense(poly: Any, sample: Tensor, full: bool) -> tuple[list[Tensor], Build]:
     """Features 1, z and (z z' - E z z') / sqrt 2, with z = T (x - mean): orthonormal for whitened Gaussian inputs."""
     mean: Any = sample.mean(0)
     cov = _covariance(sample - mean)
@@ -98,57 +96,60 @@ def _dense(poly: Any, sample: Tensor, full: bool) -> Parameters:
     return start, build
 
 
-def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> Parameters:
+def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> tuple[list[Tensor], Build]:
     """Features he_a(z), scaled to unit mean square, and whitened while a batch outnumbers them."""
     features = products((sample - poly.center) @ poly.whitener.T, poly.table).T  # (n, t)
     scale = _positive(features.square().mean(0).sqrt())
-    # The constant is one of the features, so they are not centred.
-    T, inverse = _whitener(_covariance(features / scale), True) if full else (None, None)
+    T = inverse = torch.eye(len(scale)).to(scale)
+    if full:  # The constant is one of the features, so they are not centred.
+        T, inverse = _whitener(_covariance(features / scale), True)
 
     def build(theta: Sequence[Tensor]) -> ChaosPolynomial:
-        values = theta[0] if T is None else theta[0] @ T.to(theta[0].dtype)
-        base = map_polynomial(poly, lambda a: a.to(values.dtype))
-        return replace(base, values=values / scale.to(values.dtype))
+        base = map_polynomial(poly, lambda a: a.to(theta[0].dtype))
+        return replace(base, values=theta[0] @ (T / scale).to(theta[0].dtype))
 
-    return [poly.values * scale if inverse is None else poly.values * scale @ inverse], build
+    return [poly.values * scale @ inverse], build
 
 
-def _neurons(poly: Any, sample: Tensor) -> Parameters:
+def _neurons(poly: Any, sample: Tensor) -> tuple[list[Tensor], Build]:
     """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
 
     Coefficients are trained times the effect that a change of them has on the outputs: the size of the neuron's
     readout, for second factors times their spread. The hidden units are not whitened: they change while their readout
-    is trained, and readouts of directions without variance at the start would then blow up. A bounded polynomial is
-    not standardised, because its bounds are in multiples of the standard deviations that it has.
+    is trained, and readouts of directions without variance at the start would then blow up. A bounded polynomial keeps
+    its scales, because its bounds are multiples of them.
     """
-    poly = _balanced(_standardised(poly, sample) if isinstance(poly, RidgePolynomial) else poly, sample)
-    gain = torch.ones_like(poly.units.scales) if poly.readout is None else _positive(poly.readout.norm(dim=0))
-    gated = gain
+    if isinstance(poly, RidgePolynomial):
+        poly = _standardised(poly, sample)
+    plain, gated, readout = poly.series.plain, poly.series.gated, poly.readout
     y, z = poly.forms_at(sample)
+    gain = torch.ones_like(plain[0]) if readout is None else _positive(readout.norm(dim=0))
+    gate_gain = gain
     if z is not None:  # times the root mean square (h,) of the part that the preactivation does not explain
-        gated = gain * _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
-    lines = isinstance(poly, BoundedPolynomial) and poly.degree
+        gate_gain = gain * _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
     # The constants of the series would only duplicate the bias, if there is a readout.
-    coefficients = {
-        "plain": poly.series.plain[0 if poly.readout is None else 1 :],
-        "gated": poly.series.gated,
-        "slopes": poly.slopes if lines else None,
-        "gate_slopes": poly.gate_slopes if lines else None,
-    }
-    factors = {"plain": gain, "gated": gated, "slopes": gain, "gate_slopes": gated}
-    start = {} if poly.readout is None else {"bias": poly.bias, "readout": poly.readout}
-    start |= {name: a * factors[name] for name, a in coefficients.items() if a is not None and len(a)}
+    first, lines = 0 if readout is None else 1, isinstance(poly, BoundedPolynomial) and poly.degree
+    factors = {"plain": gain, "gated": gate_gain, "slopes": gain, "gate_slopes": gate_gain}
+    known = {"plain": plain[first:], "gated": gated}
+    known |= {name: getattr(poly, name) for name in ("slopes", "gate_slopes")} if lines else {}
+    start = {name: a * factors[name] for name, a in known.items() if a is not None and len(a)}
+    if readout is not None:
+        hidden = poly.neurons(y, z)
+        mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
+        bias = readout @ mean + (0 if poly.bias is None else poly.bias)
+        start = {"bias": bias, "readout": readout * size} | start
 
     def build(theta: Sequence[Tensor]) -> Any:
         dtype = theta[0].dtype
-        at = {n: a / factors[n].to(dtype) if n in factors else a for n, a in zip(start, theta, strict=True)}
+        at = dict(zip(start, theta, strict=True))
+        at |= {name: at[name] / factor.to(dtype) for name, factor in factors.items() if name in at}
         base = map_polynomial(poly, lambda a: a.to(dtype))
-        plain = base.series.plain
-        if "plain" in at:
-            plain = at["plain"] if base.readout is None else torch.cat([plain[:1], at["plain"]])
-        series = Series(plain, at.get("gated", base.series.gated))
-        base = replace(base, series=series, readout=at.get("readout"), bias=at.get("bias", base.bias))
-        return replace(base, **{name: at[name] for name in ("slopes", "gate_slopes") if name in at})
+        own = base.series
+        own = Series(torch.cat([own.plain[:first], at.pop("plain", own.plain[first:])]), at.pop("gated", own.gated))
+        if readout is not None:
+            at["readout"] = at["readout"] / size.to(dtype)
+            at["bias"] = at["bias"] - at["readout"] @ mean.to(dtype)
+        return replace(base, series=own, activation=None, **at)  # the neurons no longer follow the activation
 
     return list(start.values()), build
 
@@ -157,31 +158,9 @@ def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
     """The same polynomial with the shifts, scales and slopes of the sample; constant neurons keep theirs."""
     units = Units.under(p.units, Gaussian.from_samples(sample))
     moving = units.scales > 1e-9 * units.scales.max()
-    shifts, scales = (
-        new.where(moving, old) for new, old in ((units.shifts, p.units.shifts), (units.scales, p.units.scales))
-    )
+    shifts, scales = units.shifts.where(moving, p.units.shifts), units.scales.where(moving, p.units.scales)
     units = replace(units, shifts=shifts, scales=scales)
-    series = p.series.rebase(p.units, units)
-    if p.readout is None and p.bias is not None:  # the neurons are the outputs: their constants take up the bias
-        series = replace(series, plain=torch.cat([series.plain[:1] + p.bias, series.plain[1:]]))
-    return replace(p, units=units, series=series, bias=None if p.readout is None else p.bias)
-
-
-def _balanced(p: Any, sample: Tensor) -> Any:
-    """The same polynomial with hidden units of mean zero and unit spread under the sample."""
-    if p.readout is None:
-        return p
-    hidden = p.neurons(*p.forms_at(sample))
-    mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
-    series = replace(p.series, plain=torch.cat([p.series.plain[:1] - mean, p.series.plain[1:]]))
-    bias = p.readout @ mean + (0 if p.bias is None else p.bias)
-    # The activation no longer describes the rescaled neurons.
-    series = map_arrays(series, lambda a: a / size)
-    scaled = replace(p, series=series, readout=p.readout * size, bias=bias, activation=None)
-    if not isinstance(p, BoundedPolynomial):
-        return scaled
-    slopes, gate_slopes = map_arrays((p.slopes, p.gate_slopes), lambda a: a / size)
-    return replace(scaled, slopes=slopes, gate_slopes=gate_slopes)
+    return replace(p, units=units, series=p.series.rebase(p.units, units))
 
 
 def _covariance(rows: Tensor) -> Tensor:

@@ -149,7 +149,5 @@ def check_overflow(squares: Array) -> None:
     """Raise if squares of finite samples are not finite."""
     xp = namespace_of(squares)
     if readable(squares) and not bool(xp.all(xp.isfinite(squares))):
-        raise ValueError(
-            f"the samples are too large: their squares overflow {squares.dtype}. Divide the samples by a common "
-            f"factor, and multiply the network's first weights by it."
-        )
+        remedy = "Divide them by a common factor, and multiply the network's first weights by it."
+        raise ValueError(f"the samples are too large: their squares overflow {squares.dtype}. {remedy}")

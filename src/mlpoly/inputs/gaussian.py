@@ -11,9 +11,8 @@ from mlpoly.arrays import Array, namespace, namespace_of, positive_semidefinite,
 from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
 from mlpoly.arrays.placement import astype, cast_result, constant, eye, promote, scalar, take_rows, widen
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.conditioning import Given, check_possible
+from mlpoly.inputs.conditioning import Given, check_possible, chosen_names, known_inputs
 from mlpoly.inputs.interface import Gaussians, digest
-from mlpoly.inputs.known import chosen_names, known_inputs
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
@@ -207,8 +206,6 @@ def _checked_covariance(cov: Array, mean: Array) -> Array:
     # Rounding leaves eigenvalues of a true covariance negative by about eps times its norm, which is at most d * size.
     if not positive_semidefinite(astype(cov, cov.dtype), 4 * eps * d * size + float(xp.finfo(cov.dtype).tiny)):
         lowest = scalar(xp.min(xp.linalg.eigvalsh(cov)))
-        raise ValueError(
-            f"cov is not positive semidefinite (lowest eigenvalue {lowest:.2e}); "
-            f"estimate it with Gaussian.from_samples, or clip its negative eigenvalues."
-        )
+        remedy = "estimate it with Gaussian.from_samples, or clip its negative eigenvalues"
+        raise ValueError(f"cov is not positive semidefinite (lowest eigenvalue {lowest:.2e}); {remedy}.")
     return cov

@@ -14,10 +14,9 @@ from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check
 from mlpoly.arrays.placement import astype, constant, promote, rounding_error, take_rows, to_numpy, widen
 from mlpoly.extras import library
 from mlpoly.inputs.accumulator import MomentAccumulator
-from mlpoly.inputs.conditioning import Given, check_possible, posterior
+from mlpoly.inputs.conditioning import Given, check_possible, known_inputs, posterior
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians
-from mlpoly.inputs.known import known_inputs
 from mlpoly.records import record, replace, static, trusted
 
 
@@ -71,10 +70,8 @@ class GaussianMixture(Gaussians):
             shape = tuple(covs.shape)
             if self.shared is None:
                 if shape == (d, d) == (c, d) and c > 1:
-                    raise ValueError(
-                        f"covs of shape {shape} with {c} components of dimension {d} may be one shared matrix or {c} "
-                        f"diagonals; pass shared=True or shared=False."
-                    )
+                    either = f"may be one shared matrix or {c} diagonals; pass shared=True or shared=False"
+                    raise ValueError(f"covs of shape {shape} with {c} components of dimension {d} {either}.")
                 shared = shape in ((d, d), (d,))
             if not shared:
                 meaning = "one covariance per component, (c, d, d) or diagonals (c, d)"

@@ -51,12 +51,11 @@ def block_cg(
 ) -> BlockSolution:
     """Minimise misfit - 2 <b, x> + <x, A x> over blocks x of o vectors.
 
-    Stops when the expected further decrease of the misfit is below `tolerance` times the misfit, or when rounding
-    ends all progress. A KeyboardInterrupt ends it with the current iterate. `apply` and `precondition` are symmetric
-    positive (semi)definite operators on blocks of the shape of b, (o, ...), and return new arrays; `misfit` is the
-    value at x = 0, and `start` the first iterate, zero by default. Residuals and curvatures below the relative
-    `rounding` error of `apply`, by default that of the dtype, are noise. `report` is called with the number of
-    iterations and the misfit after each of them.
+    Stops when the expected further decrease of the misfit is below `tolerance` times the misfit, when rounding ends all
+    progress, or with the current iterate at a KeyboardInterrupt. `apply` and `precondition` are symmetric positive
+    (semi)definite operators on blocks of the shape of b, (o, ...), and return new arrays; `misfit` is the value at
+    x = 0. Residuals and curvatures below the relative `rounding` error of `apply` are noise. `report` is called with
+    the number of iterations and the misfit after each of them.
     """
     xp = namespace(b=b)
     rounding = float(xp.finfo(b.dtype).eps) if rounding is None else rounding
@@ -164,10 +163,9 @@ def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], round
     """Step that minimises the misfit along the directions of a search, for residuals r; None without any direction.
 
     Directions must be independent, or their curvature cannot be inverted. On a CPU they are made orthonormal in every
-    iteration. A GPU would then have to wait for the host twice: for the orthonormal basis, and for the inverse of the
-    curvature. So there the directions are left alone unless they are nearly dependent. The host computes the basis that
-    would make them orthonormal from their inner products, while the GPU computes their images, and only the small
-    curvature matrix is transformed to it: one wait, after which the GPU has work until the next images.
+    iteration. A GPU would then have to wait for the host twice. So there they are left alone unless they are nearly
+    dependent: the host computes the basis that would make them orthonormal while the GPU computes their images, and
+    only the small curvature matrix is transformed to it.
     """
     directions, independent = search.directions, search.independent
     if independent:
@@ -199,13 +197,10 @@ def _best_step(search: _Search, r: Array, apply: Callable[[Array], Array], round
 def _images_and_products(
     directions: Array, residual: Array, r: Array, apply: Callable[[Array], Array]
 ) -> tuple[Array, np.ndarray, np.ndarray, float]:
-    """Images (k, size); on the host, inner products of directions (k, k) and with r (k, o), and the residual.
-
-    The copy of the small arrays to the host, in one transfer, starts before the operator does.
-    """
+    """Images (k, size); on the host, inner products of directions (k, k) and with r (k, o), and the residual."""
     xp = namespace(r=r)
     small = directions @ directions.T, directions @ r.T, residual
-    wait = start_copy(xp.concat([xp.reshape(a, (-1,)) for a in small]))
+    wait = start_copy(xp.concat([xp.reshape(a, (-1,)) for a in small]))  # in one transfer, while the operator works
     images = apply(directions)
     numbers, k = wait().astype(np.float64), directions.shape[0]
     return images, numbers[: k * k].reshape(k, k), numbers[k * k : -1].reshape(k, -1), float(numbers[-1])
@@ -218,10 +213,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def _orthonormal(rows: Array) -> tuple[Array, float]:
-    """Orthonormal basis of the row space, and the smallest eigenvalue of the rows' scaled inner products.
-
-    Directions of converged or repeated right-hand sides are dropped, and the eigenvalue is then zero.
-    """
+    """Orthonormal basis of the row space, and the smallest eigenvalue of the rows' scaled inner products, or zero."""
     floor = max(1e-12, 100 * float(namespace(rows=rows).finfo(rows.dtype).eps))
     first = math.inf
     for _ in range(2):  # once leaves errors of the squared condition number, twice none
@@ -236,10 +228,7 @@ def _orthonormal(rows: Array) -> tuple[Array, float]:
 
 
 def _orthonormal_basis(gram: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
-    """Columns that make vectors with this Gram matrix orthonormal, and the smallest eigenvalue among them.
-
-    Eigenvalues are those of vectors scaled to length one; combinations below `floor` times the largest are left out.
-    """
+    """Columns that make vectors with this Gram matrix orthonormal, without eigenvalues below `floor`; the smallest."""
     size = np.sqrt(np.diagonal(gram))
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(gram / size / size[:, None])
@@ -266,8 +255,7 @@ def _gain_left(decreases: list[float], misfit: float) -> float:
     """Expected further decrease relative to the misfit, extrapolated from the last two windows of iterations.
 
     If each window brings `rate` times the decrease of the one before, all future windows together bring
-    newer (rate + rate^2 + ...) = newer rate / (1 - rate). The decreases come from the steps themselves: differences of
-    misfits are lost in rounding long before the answer has settled.
+    newer (rate + rate^2 + ...) = newer rate / (1 - rate).
     """
     if len(decreases) < 2 * _WINDOW:
         # Too few iterations to measure a rate, so the slowest is assumed: only a start close to the answer ends here.

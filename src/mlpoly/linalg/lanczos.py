@@ -23,12 +23,9 @@ def dense_eigenpairs(matrix: Array, k: int) -> tuple[Array, Array]:
 def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) -> tuple[Array, Array, float]:
     """The k eigenpairs of largest magnitude by block Lanczos with full reorthogonalisation and thick restarts.
 
-    The basis grows by one block of vectors per step, so that clusters and repeated eigenvalues are found together. All
-    of it is kept orthogonal: otherwise Lanczos finds converged pairs again and again. When the basis is full, the
-    method restarts from its best part, which bounds the memory and loses next to nothing.
-
-    `apply` multiplies the operator with a block (d, m), and `start` (d, b) is the first one, b > k. Returns values (k,)
-    of descending magnitude, vectors (d, k), and the largest |A v - value v| over the largest |value|.
+    In blocks, clusters and repeated eigenvalues are found together. `apply` multiplies the operator with a block
+    (d, m), and `start` (d, b) is the first one, b > k. Returns values (k,) of descending magnitude, vectors (d, k), and
+    the largest |A v - value v| over the largest |value|.
     """
     xp = namespace(start=start)
     tolerance = 1000 * float(xp.finfo(start.dtype).eps)

@@ -25,9 +25,8 @@ _BEYOND_DOUBT = 1e-2  # the same, where rounding makes no difference in single p
 class LeastSquares:
     """Rows [B f] seen so far, for t basis functions and o outputs; leading axes are separate problems.
 
-    They are kept as their triangular factor R, which holds all that depends on x: up to a constant, |B x - f|^2 is
-    |R_B x - R_f|^2. `rank` is the number of combinations of basis functions that `solve` found to be above rounding,
-    summed over all problems.
+    They are kept as their triangular factor: up to a constant, |B x - f|^2 is |R_B x - R_f|^2. `rank` is the number of
+    combinations of basis functions that `solve` found to be above rounding, summed over all problems.
     """
 
     def __init__(self) -> None:
@@ -47,11 +46,10 @@ class LeastSquares:
         """Coefficients (..., t, o) of least expected squared error, rounding errors included.
 
         A coefficient x_j of a basis function of size s_j will be stored, and its term evaluated, with a relative error
-        of about `rounding`. So the objective is the expected squared error plus (rounding s_j x_j)^2 summed over j.
-        Where the components determine the polynomial, the second part makes no visible difference. Where the optimum is
-        a small difference of huge terms, it avoids the terms that rounding would destroy. The minimum cannot increase
-        with the degree, because lower degrees are included in higher ones. Combinations of basis functions that vanish
-        on all components get coefficient zero: `noise` rounding errors may add up to their singular value.
+        of about `rounding`. So the objective is the expected squared error plus (rounding s_j x_j)^2 summed over j:
+        where the optimum is a small difference of huge terms, it avoids those that rounding would destroy. Combinations
+        of basis functions that vanish on all components get coefficient zero: `noise` rounding errors may add up to
+        their singular value.
         """
         xp, t = namespace(factor=self.factor), self._terms
         basis, targets = self.factor[..., :t], self.factor[..., t:]

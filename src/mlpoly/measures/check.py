@@ -11,8 +11,8 @@ from mlpoly.arrays import as_integer, cast_like, namespace, safe_inverse, safe_r
 from mlpoly.errors import DataWarning
 from mlpoly.fitting import fit
 from mlpoly.inputs import Gaussians, InputsLike, Samples, checked_inputs, require_gaussians
+from mlpoly.measures.functions import checked_data
 from mlpoly.measures.fvu import far_apart, fvu
-from mlpoly.measures.outputs import checked_data
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.scores import FVU, fvu_of_outputs
 from mlpoly.tables import Table, Tabular

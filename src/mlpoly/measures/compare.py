@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from mlpoly.arrays import Array, scalar
 from mlpoly.inputs import InputsLike
-from mlpoly.measures.outputs import checked_data, outputs_of
+from mlpoly.measures.functions import checked_data, outputs_of
 from mlpoly.records import record
 from mlpoly.scores import FVU, Estimate, accuracy_of_outputs, agreement_of_outputs, fvu_of_outputs, kl_of_outputs
 from mlpoly.tables import Cell, Plottable, Table, Tabular
@@ -40,14 +40,9 @@ class Comparison(Tabular, Plottable):
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
     def _table(self) -> Table:
-        rows = []
-        for name, value in self.measures().items():
-            error = value.standard_error
-            rows.append((name, float(value), None if error is None else scalar(error)))
+        errors = {name: value.standard_error for name, value in self.measures().items()}
+        rows = [(k, float(v), None if errors[k] is None else scalar(errors[k])) for k, v in self.measures().items()]
         return Table(("measure", "value", "standard error"), tuple(rows))
-
-    def __repr__(self) -> str:
-        return f"Comparison({', '.join(f'{name}={value}' for name, value in self.measures().items())})"
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
 from mlpoly.inputs import Gaussian, Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible, posterior
-from mlpoly.inputs.known import input_places
-from mlpoly.measures.each_gaussian import gaussians
+from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
+from mlpoly.measures.functions import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
 from mlpoly.networks.layer import affine

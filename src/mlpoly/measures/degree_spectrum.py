@@ -11,7 +11,7 @@ from mlpoly.arrays.placement import cast_result, scalar, to_numpy
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
-from mlpoly.measures.each_gaussian import expansions
+from mlpoly.measures.functions import expansions
 from mlpoly.moments import inner
 from mlpoly.moments.hermite_products import MOST_MONOMIALS, multi_indices
 from mlpoly.networks import Network, check_network
@@ -67,12 +67,6 @@ class DegreeSpectrum(Tabular, Plottable):
             raise ValueError("the outputs have no variance, so fractions are undefined; use inputs on which they vary.")
         return total
 
-    def __repr__(self) -> str:
-        if not readable(self.total) or not bool((self.total > 0).any()):
-            return f"DegreeSpectrum(outputs={self.total.shape[0]})"
-        fractions = ", ".join(f"{scalar(s):.3g}" for s in self.overall[:4]) + (", ..." if self.degree > 4 else "")
-        return f"DegreeSpectrum(outputs={self.total.shape[0]}, degree={self.degree}, overall=[{fractions}])"
-
     def _table(self) -> Table:
         head, rest, between, total = (
             to_numpy(a).astype(float).sum(-1) for a in (self.variance, self.remainder, self.between, self.total)
@@ -123,10 +117,8 @@ def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:
-            raise TooLargeError(
-                f"polynomials of degree {degree} on these samples have more than {MOST_MONOMIALS} monomials; lower "
-                f"degree, or use inputs=mlpoly.Gaussian.from_samples(x), which is closed form at any degree."
-            )
+            remedy = "lower degree, or use inputs=mlpoly.Gaussian.from_samples(x)"
+            raise TooLargeError(f"degree {degree} on these samples has more than {MOST_MONOMIALS} monomials; {remedy}.")
         sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
         terms, factor = int(sizes.sum()), rows.problem.factor
         xp = namespace(factor=factor)

@@ -10,8 +10,7 @@ from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, nam
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
-from mlpoly.measures.each_gaussian import gaussians
-from mlpoly.measures.outputs import check_functions, checked_data, outputs_of
+from mlpoly.measures.functions import check_functions, checked_data, gaussians, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial, to_dense
@@ -64,10 +63,7 @@ def fvu(
     inputs = getattr(poly, "inputs", None) if inputs is None else inputs
     if inputs is None:
         check_functions(net, poly)
-        raise ValueError(
-            "give inputs, a distribution or data (n, d): this polynomial, made by arithmetic or read from a file, does "
-            "not know what it was fitted under."
-        )
+        raise ValueError("give inputs, a distribution or data (n, d): this polynomial does not know those of its fit.")
     inputs = as_inputs(inputs)
     if isinstance(inputs, Samples):
         x = checked_data(inputs, 2, net=net, poly=poly).x

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, namespace
 from mlpoly.inputs import Inputs
-from mlpoly.inputs.known import input_places
+from mlpoly.inputs.conditioning import input_places
 
 ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
 _PERMUTATIONS = 64
@@ -41,10 +41,8 @@ def drawn_orders(count: int, permutations: int | None) -> int:
         return _PERMUTATIONS if count > ENUMERATED else 0
     number = as_integer("permutations", permutations, 2)
     if number % 2 or number < 4:
-        raise ValueError(
-            f"permutations must be even, as every order is used in both directions, and at least 4 for a standard "
-            f"error; got {number}."
-        )
+        why = "as every order is used in both directions"
+        raise ValueError(f"permutations must be even, {why}, and at least 4 for a standard error; got {number}.")
     return number
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
-from mlpoly.measures.each_gaussian import expansions
-from mlpoly.measures.outputs import outputs_of
+from mlpoly.measures.functions import expansions, outputs_of
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_network
 from mlpoly.polynomials import Polynomial
@@ -36,9 +35,6 @@ class SecondMoment(Tabular, Plottable):
         variance = to_numpy(self.cov).diagonal().clip(min=0)
         rows = zip(range(len(variance)), to_numpy(self.mean).tolist(), (variance**0.5).tolist(), strict=True)
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
-
-    def __repr__(self) -> str:
-        return f"SecondMoment(outputs={self.mean.shape[0]})"
 
 
 def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment:

@@ -12,7 +12,7 @@ from mlpoly.arrays import Array, cast_result, constant_index, namespace, roundin
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.inputs.conditioning import Given
 from mlpoly.measures.conditional_mean import ConditionalMean
-from mlpoly.measures.each_gaussian import expansion, gaussians
+from mlpoly.measures.functions import expansion, gaussians
 from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
 from mlpoly.measures.second_moments import second_moment
 from mlpoly.moments import inner
@@ -64,9 +64,6 @@ class Sensitivity(Tabular, Plottable):
     bound: Array = None
     groups: tuple[str, ...] = static(default=())
     sampled: str = static(default="")
-
-    def __repr__(self) -> str:
-        return f"Sensitivity(groups={len(self.groups)}, outputs={self.variance.shape[0]})"
 
     def _table(self) -> Table:
         weights = to_numpy(self.variance).astype(float)

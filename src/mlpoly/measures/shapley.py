@@ -12,7 +12,7 @@ from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, ch
 from mlpoly.inputs import Inputs, checked_inputs
 from mlpoly.inputs.conditioning import Given, check_possible
 from mlpoly.measures.conditional_mean import ConditionalMean
-from mlpoly.measures.each_gaussian import gaussians
+from mlpoly.measures.functions import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network, check_layer
 from mlpoly.progress_bars import progress_bar
@@ -39,9 +39,6 @@ class Shapley(Tabular, Plottable):
     prediction: Array
     standard_error: Array | None = None
     groups: tuple[str, ...] = static(default=())
-
-    def __repr__(self) -> str:
-        return f"Shapley(groups={len(self.groups)}, outputs={self.mean.shape[0]})"
 
     def _table(self) -> Table:
         count = self.mean.shape[0]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_result, namespace, readable, scalar, to_numpy, widen
+from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy, widen
 from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
-from mlpoly.measures.each_gaussian import expansion, gaussians
-from mlpoly.measures.outputs import check_functions
+from mlpoly.measures.functions import check_functions, expansion, gaussians
 from mlpoly.moments import ByDegree, inner
 from mlpoly.networks import Network, check_layer
 from mlpoly.polynomials import Polynomial
-from mlpoly.records import record
+from mlpoly.records import arrays_of, record, trusted
 from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
@@ -23,20 +22,8 @@ class Overlap:
     inner: Array  # E[f g]
     first: Array  # E[f^2]
     second: Array  # E[g^2]
-
-    @property
-    def distance(self) -> Array:
-        """E[(f - g)^2], as the difference of the others: one that is far smaller than both has their rounding."""
-        return namespace(inner=self.inner).clip(self.first + self.second - 2 * self.inner, 0, None)
-
-    @property
-    def cosine(self) -> Array:
-        """E[f g] / sqrt(E[f^2] E[g^2]); zero where one of the two is zero."""
-        xp = namespace(inner=self.inner)
-        some = (self.first > 0) & (self.second > 0)
-        # The product of both leaves the range of floats long before they do.
-        first, second = (xp.sqrt(xp.where(some, a, 1.0)) for a in (self.first, self.second))
-        return xp.where(some, self.inner / first / second, 0.0)
+    distance: Array  # E[(f - g)^2], as the difference of the others: one far smaller than both has their rounding
+    cosine: Array  # E[f g] / sqrt(E[f^2] E[g^2]); zero where one of the two is zero
 
     def rows(self, names: Sequence[str]) -> list[tuple[Cell, ...]]:
         """Rows of a table: name, inner product, distance and cosine of each output or degree."""
@@ -63,12 +50,6 @@ class Similarity(Overlap, Tabular, Plottable):
     per_output: Overlap = None  # type: ignore[assignment]
     by_degree: Overlap | None = None
     bound: Array = None
-
-    def __repr__(self) -> str:
-        if not readable(self.inner):
-            return "Similarity(traced)"
-        found = {name: scalar(getattr(self, name)) for name in ("inner", "distance", "cosine")}
-        return f"Similarity({', '.join(f'{name}={value:.4g}' for name, value in found.items())})"
 
     def _table(self) -> Table:
         rows: list[tuple[Cell, ...]] = [("all", *(scalar(a) for a in (self.inner, self.distance, self.cosine)))]
@@ -127,10 +108,28 @@ def similarity(
     if centred:
         levels = (first * second, first * first, second * second)
         products = [xp.concat([p[:1, :] - a, p[1:, :]]) for p, a in zip(products, levels, strict=True)]
-    total = [cast_result(xp.sum(p), one.prototype) for p in products]
-    outputs = Overlap(*[cast_result(xp.sum(p, axis=0), one.prototype) for p in products])
-    degrees = Overlap(*[cast_result(xp.sum(p, axis=1), one.prototype) for p in products])
-    return Similarity(total[0], total[1], total[2], outputs, degrees, cast_result(xp.sum(bounds), one.prototype))
+    bound = cast_result(xp.sum(bounds), one.prototype)
+    degrees = _compared([xp.sum(p, axis=1) for p in products], one.prototype)
+    return _summed(products, one.prototype, by_degree=degrees, bound=bound)
+
+
+def _summed(products: list[Array], like: Array, **more: Any) -> Similarity:
+    """The comparison by E[f g], E[f^2] and E[g^2] of parts and outputs (parts, o)."""
+    xp = namespace(products=products[0])
+    total, outputs = (_compared([xp.sum(p, axis=axis) for p in products], like) for axis in (None, 0))
+    return trusted(Similarity, **arrays_of(total), per_output=outputs, **more)
+
+
+def _compared(products: list[Array], like: Array) -> Overlap:
+    """The comparison by E[f g], E[f^2] and E[g^2]; of single precision, squares may leave the range, cosines do not."""
+    shared, first, second = products
+    xp = namespace(shared=shared)
+    some = (first > 0) & (second > 0)
+    # The product of both leaves the range of floats long before they do.
+    one, two = (xp.sqrt(xp.where(some, a, 1.0)) for a in (first, second))
+    cosine = xp.where(some, shared / one / two, 0.0)
+    distance = xp.clip(first + second - 2 * shared, 0, None)
+    return Overlap(*(cast_result(a, like) for a in (*products, distance, cosine)))
 
 
 def _rows(level: Array, products: ByDegree) -> Array:
@@ -146,6 +145,5 @@ def _on_samples(f: Any, g: Any, inputs: Samples, centred: bool) -> Similarity:
     if centred:
         first, second = first - xp.sum(w * first, axis=0), second - xp.sum(w * second, axis=0)
     pairs = ((first, second), (first, first), (second, second))
-    outputs = [cast_result(xp.sum(w * a * b, axis=0), f.prototype) for a, b in pairs]
-    total = [xp.sum(a) for a in outputs]
-    return Similarity(total[0], total[1], total[2], Overlap(*outputs), None, total[0] * 0)
+    outputs = [xp.sum(w * a * b, axis=0) for a, b in pairs]
+    return _summed([a[None, :] for a in outputs], f.prototype, bound=cast_result(0 * xp.sum(outputs[0]), f.prototype))

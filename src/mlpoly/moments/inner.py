@@ -12,9 +12,8 @@ from typing import Any
 
 from mlpoly.arrays import Array, namespace
 from mlpoly.moments.expansion import Expansion
+from mlpoly.moments.explicit import Products, Quadratic
 from mlpoly.moments.kernels import hermite_sums, piecewise_linear, sinusoids
-from mlpoly.moments.products import Products
-from mlpoly.moments.quadratic import Quadratic
 from mlpoly.progress_bars import progress_bar
 from mlpoly.units import angle_count, angles, energies, terms
 

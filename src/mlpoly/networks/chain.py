@@ -56,17 +56,14 @@ class Chain(_Composite):
     Parameters
     ----------
     layers : sequence of networks
-        Each takes the outputs of the one before: `MLP` (with W2=None its hidden units are its outputs), `GLU`,
-        `Affine`, `Residual` or another `Chain`, which is taken apart.
+        Each takes the outputs of the one before; another `Chain` is taken apart.
 
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
     >>> deep = mp.Chain([mp.MLP(np.ones((4, 2))), mp.MLP(np.ones((3, 4))), mp.Affine(np.ones((1, 3)))])
-    >>> deep
-    Chain(2 -> 4 -> 3 -> 1)
-    >>> deep(np.array([[1.0, 1.0]])).tolist()
-    [[24.0]]
+    >>> deep, deep(np.array([[1.0, 1.0]])).tolist()
+    (Chain(2 -> 4 -> 3 -> 1), [[24.0]])
     """
 
     layers: tuple[Network, ...]
@@ -136,12 +133,7 @@ class Chain(_Composite):
 
 @record
 class Residual(_Composite):
-    """f(x) = x + net(x).
-
-    Parameters
-    ----------
-    net : network
-        Any network with as many outputs as inputs.
+    """f(x) = x + net(x), for a network with as many outputs as inputs.
 
     Examples
     --------

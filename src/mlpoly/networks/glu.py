@@ -15,15 +15,12 @@ from mlpoly.records import record, replace, static
 class GLU(Layer):
     """f(x) = W_down [act(W_gate x + b_gate) * (W_up x + b_up)] + b_down, with weights in PyTorch's layout.
 
-    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first. With square matrices
-    the mistake cannot be detected.
+    scikit-learn, Keras and Flax store the transposes, (inputs, outputs): transpose theirs first.
 
     Parameters
     ----------
-    W_gate : array (h, d)
-    b_gate : array (h,) or None
-    W_up : array (h, d)
-    b_up : array (h,) or None
+    W_gate, W_up : array (h, d)
+    b_gate, b_up : array (h,) or None
     W_down : array (o, h) or None
         None leaves the gated hidden units as outputs.
     b_down : array (o,) or None

@@ -72,7 +72,7 @@ class MLP(Layer):
         activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
         layout: Layout | None = None,
     ) -> Network:
-        """Return a network of any depth from the weights and biases of its layers.
+        """Return a network of any depth, an Affine, MLP or Chain, from the weights and biases of its layers.
 
         Parameters
         ----------
@@ -83,16 +83,6 @@ class MLP(Layer):
         layout : "out_in" or "in_out", optional
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
             and Flax. Needed where the shapes fit both, above all for square weights.
-
-        Returns
-        -------
-        Affine, MLP or Chain
-            For one layer, two, and more.
-
-        Raises
-        ------
-        ValueError
-            If the weights do not fit together, or fit in both layouts.
 
         Examples
         --------

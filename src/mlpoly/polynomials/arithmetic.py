@@ -125,10 +125,8 @@ class Arithmetic(ABC):
 def _sum(one: Arithmetic, two: Arithmetic) -> Any:
     namespace(left=one.prototype, right=two.prototype)
     if (one.dim_in, one.dim_out) != (two.dim_in, two.dim_out):
-        raise ValueError(
-            f"polynomials map {one.dim_in} -> {one.dim_out} and {two.dim_in} -> {two.dim_out}; "
-            f"a sum needs the same inputs and outputs."
-        )
+        maps = f"{one.dim_in} -> {one.dim_out} and {two.dim_in} -> {two.dim_out}"
+        raise ValueError(f"polynomials map {maps}; a sum needs the same inputs and outputs.")
     same = one.inputs is two.inputs
     if not (same or one.inputs is None or two.inputs is None):
         known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
@@ -141,11 +139,9 @@ def _sum(one: Arithmetic, two: Arithmetic) -> Any:
     for form, other in asked:
         if (found := form._absorbed(other)) is not None:
             return result_of(found, inputs)
-    bounds = ", or use .polynomial, without the bounds" if one.piecewise or two.piecewise else ""
-    raise TypeError(
-        f"a {type(one).__name__} and a {type(two).__name__} have no common form; add their values, "
-        f"lambda x: p(x) + q(x){bounds}."
-    )
+    remedy = "add their values, lambda x: p(x) + q(x)"
+    remedy += ", or use .polynomial, without the bounds" if one.piecewise or two.piecewise else ""
+    raise TypeError(f"a {type(one).__name__} and a {type(two).__name__} have no common form; {remedy}.")
 
 
 def result_of(poly: P, inputs: Any) -> P:

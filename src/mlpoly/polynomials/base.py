@@ -190,11 +190,6 @@ class Polynomial(Arithmetic):
 
         return text_formula(self)
 
-    def _repr_latex_(self) -> str:
-        from mlpoly.features.written import latex_formula
-
-        return latex_formula(self)
-
     def _repr_html_(self) -> str:
         from mlpoly.features.written import html_formula
 
@@ -202,10 +197,8 @@ class Polynomial(Arithmetic):
 
     def bounded(self, bound: float) -> Polynomial:
         """The polynomial with straight lines beyond `bound` standard deviations; only for forms made of neurons."""
-        raise TypeError(
-            f"a {type(self).__name__} has no neurons that could continue as straight lines; fit under one Gaussian or "
-            f"with method='neuronwise'."
-        )
+        remedy = "fit under one Gaussian or with method='neuronwise'"
+        raise TypeError(f"a {type(self).__name__} has no neurons that could continue as straight lines; {remedy}.")
 
     # -- second moments -----------------------------------------------------------------------------------------------
 
@@ -214,9 +207,8 @@ class Polynomial(Arithmetic):
 
         `near` may be hidden units under these inputs, which polynomials that are made of the same ones then take.
         """
-        raise TypeError(
-            f"there is no closed form for a {type(self).__name__}; measure it on data, with inputs=Samples(x)."
-        )
+        kind = type(self).__name__
+        raise TypeError(f"there is no closed form for a {kind}; measure it on data, with inputs=Samples(x).")
 
     def moments(self, inputs: Gaussian) -> tuple[Array, Array]:
         """Mean and variance (o,) under a Gaussian, in float64 where the library has it."""

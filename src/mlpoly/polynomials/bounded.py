@@ -209,8 +209,7 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
     if activation is None:
         raise ValueError(
             "this polynomial does not know the activation that its lines should follow: it was fine-tuned, made by "
-            "arithmetic, or read from a file whose activation is not registered. Call bounded() on the result of "
-            "mlpoly.fit, then fine-tune or add the bounded polynomial."
+            "arithmetic, or read from a file whose activation is not registered. Call bounded() on that of mlpoly.fit."
         )
     xp = namespace(shifts=units.shifts)
     means, scales = units.means, units.scales

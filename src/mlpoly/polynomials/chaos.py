@@ -52,10 +52,8 @@ class ChaosPolynomial(Polynomial):
         highest = int(table.max(initial=0))
         # Values take a recurrence up to the highest exponent, which must not outgrow the arrays.
         if len(table.shape) != 2 or not len(table) or table.min(initial=0) < 0 or highest > max(len(table), _HIGHEST):
-            raise ValueError(
-                f"exponents must be (t, r), t terms and r coordinates, from 0 to {_HIGHEST} or the number of terms, "
-                f"got shape {table.shape} with entries up to {highest}."
-            )
+            wanted = f"(t, r), t terms and r coordinates, from 0 to {_HIGHEST} or the number of terms"
+            raise ValueError(f"exponents must be {wanted}, got shape {table.shape} with entries up to {highest}.")
         # Exponents are structure: hashable, so that JAX does not trace them.
         object.__setattr__(self, "exponents", tuple(map(tuple, table.tolist())))
         sizes = {"t": len(table), "r": table.shape[1]}

@@ -60,9 +60,8 @@ class Coefficients:
             size = p.tensor_numbers(k) * p.prototype.dtype.itemsize
             if size > limit:
                 raise TooLargeError(
-                    f"the coefficient tensor of degree {k} needs {size / 2**30:.3g} GiB (o = {p.dim_out}, "
-                    f"d = {p.dim_in}), more than max_bytes = {limit / 2**30:.3g} GiB. Keep the stored form (poly(x), "
-                    f"eigenfeatures), or raise the limit with poly.coefficients(max_bytes=...)."
+                    f"the tensor of degree {k} needs {size / 2**30:.3g} GiB, more than {limit / 2**30:.3g} GiB. Keep "
+                    f"the stored form (poly(x), eigenfeatures), or raise poly.coefficients(max_bytes=...)."
                 )
             self._made[k] = p.tensor(k)
         return self._made[k]

@@ -63,24 +63,20 @@ class ComposedPolynomial(Polynomial):
             raise TypeError(f"stages must be a list of polynomials, at least one, got {stages!r:.60}.")
         for i, stage in enumerate(stages):
             if not isinstance(stage, NeuronPolynomial | DensePolynomial | ComposedPolynomial):
-                raise TypeError(
-                    f"stages[{i}] must be a ridge, bounded, dense or composed polynomial, got {type(stage).__name__}."
-                )
+                kind = type(stage).__name__
+                raise TypeError(f"stages[{i}] must be a ridge, bounded, dense or composed polynomial, got {kind}.")
         namespace(**{f"stages_{i}": stage.prototype for i, stage in enumerate(stages)})
         for i, (one, two) in enumerate(pairwise(stages)):
             if one.dim_out != two.dim_in:
-                raise ValueError(
-                    f"stages[{i + 1}] takes {two.dim_in} inputs, but stages[{i}] has {one.dim_out} outputs."
-                )
-            if one.prototype.dtype != two.prototype.dtype:
+                raise ValueError(f"stages[{i}] has {one.dim_out} outputs, but the next one takes {two.dim_in} inputs.")
+            dtypes = [stage.prototype.dtype for stage in (one, two)]
+            if dtypes[0] != dtypes[1]:
                 raise TypeError(
-                    f"stages[{i}] is {one.prototype.dtype} and stages[{i + 1}] is {two.prototype.dtype}; convert one "
-                    f"with .to(other.prototype)."
+                    f"stages[{i}] is {dtypes[0]}, and the next one {dtypes[1]}; convert it with .to(array)."
                 )
         if self.skip and stages[0].dim_in != stages[-1].dim_out:
-            raise ValueError(
-                f"stages map {stages[0].dim_in} -> {stages[-1].dim_out}; with skip they need as many outputs as inputs."
-            )
+            maps = f"{stages[0].dim_in} -> {stages[-1].dim_out}"
+            raise ValueError(f"stages map {maps}; with skip they need as many outputs as inputs.")
         guarded = (None,) * len(stages) if self.guarded is None else tuple(self.guarded)
         object.__setattr__(self, "guarded", guarded)
         store_floats(self, "guarded")
@@ -218,10 +214,8 @@ class ComposedPolynomial(Polynomial):
         """The polynomial itself if `degree` is not below its own; a composed polynomial cannot be cut off."""
         if as_integer("degree", degree, 0) >= self.degree:
             return self
-        raise TypeError(
-            f"a ComposedPolynomial of degree {self.degree} cannot be truncated; mlpoly.fit(net, inputs, degree) with "
-            f"degree 1 or 2 gives the closest polynomial of low degree to the whole network."
-        )
+        remedy = "mlpoly.fit(net, inputs, 2) gives the closest polynomial of low degree to the whole network"
+        raise TypeError(f"a ComposedPolynomial of degree {self.degree} cannot be truncated; {remedy}.")
 
     def bounded(self, bound: float) -> ComposedPolynomial:
         """The polynomial with straight lines beyond `bound` standard deviations of every preactivation; unguarded."""

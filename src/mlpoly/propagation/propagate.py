@@ -24,16 +24,14 @@ class LayerMoments(Tabular, Plottable):
     Attributes
     ----------
     outputs : Gaussian or GaussianMixture
-        Distribution behind the layer, one component for each that entered the network (three if it was split); in
-        float64 where the library has it.
+        Distribution behind the layer, one component for each that entered the network (three if it was split).
     skewness : array (c, h), or (c, 2 h) for gated units
         Estimated skewness of the preactivations that enter the layer, for each component; of a residual connection
-        those that enter its first layer. With two cumulants the closure takes it as zero.
+        those that enter its first layer.
     excess : array ()
-        Estimated error of the units' means, in standard deviations of the units, root mean square: with two cumulants
-        what the skewness would move them by, with three a term with its square; of a residual connection the largest
-        of its layers. Zero for the first hidden layer, whose moments are exact; above about 0.05 do not trust the
-        moments behind it without a check on samples. It speaks of means; covariances may be further off.
+        Estimated error of the units' means, in standard deviations of the units, root mean square; of a residual
+        connection the largest of its layers. Zero for the first hidden layer, whose moments are exact; above about 0.05
+        do not trust the moments behind it without a check on samples. Covariances may be further off.
     """
 
     outputs: Gaussian | GaussianMixture
@@ -64,12 +62,7 @@ class LayerMoments(Tabular, Plottable):
 
 @record
 class Propagation(Tabular, Plottable):
-    """Moments behind every layer of a network: a sequence of `LayerMoments`, one for each layer of a chain.
-
-    Attributes
-    ----------
-    layers : tuple of LayerMoments
-    """
+    """Moments behind every layer of a network: a sequence of `LayerMoments`, one for each layer of a chain."""
 
     layers: tuple[LayerMoments, ...]
 
@@ -105,22 +98,15 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
     Parameters
     ----------
     net : network
-        A `Chain`, or any other network.
     inputs : Gaussian or GaussianMixture
     split : int
         Number of layers, from the first, before which every component is split in three along the direction in which
-        the layer bends most. The moments of the components up to order five stay the same. Each split triples the
-        cost, and brings the values closer to Gaussian.
+        the layer bends most. Each split triples the cost, and brings the values closer to Gaussian.
     cumulants : {2, 3}
         Highest cumulants that are carried along. With 3 the values that enter a layer may be skewed, and their
         variances may fluctuate together (fourth cumulants of pairs): on random networks of width 256 the mean square
         error of the means is about sixty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
         may with very few inputs. For chains of `MLP`s; gated units and residual connections need 2.
-
-    Returns
-    -------
-    Propagation
-        One `LayerMoments` for each layer, in the network's array library and on its device.
 
     Examples
     --------
@@ -128,14 +114,14 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
     >>> rng = np.random.default_rng(0)
     >>> net = mp.Chain([mp.MLP(rng.standard_normal((64, n)) / np.sqrt(n)) for n in (8, 64)])
     >>> behind = mp.propagate(net, mp.Gaussian.standard(8))
-    >>> behind[1].cov.shape
-    (64, 64)
     >>> x = rng.standard_normal((200_000, 8))
     >>> bool(np.abs(behind[1].mean - net(x).mean(0)).max() < 0.05)
     True
     """
     check_network(net)
-    inputs, split = checked_gaussians(net, inputs), as_integer("split", split, 0)
+    inputs, split = require_gaussians(checked_inputs(net, inputs)), as_integer("split", split, 0)
+    if not readable(net.prototype, inputs.mean):
+        raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
     if cumulants not in (2, 3):
         raise ValueError(f"cumulants must be 2 (mean and covariance) or 3 (the third as well), got {cumulants!r}.")
     if cumulants == 3 and not takes_third_cumulants(net):
@@ -159,14 +145,6 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
             behind.append(_moments(passed, closures))
             current = passed
     return Propagation(tuple(behind))
-
-
-def checked_gaussians(net: Network, inputs: Gaussians) -> Gaussians:
-    """Check a Gaussian or a mixture as inputs of a deep network, and return it in the network's array library."""
-    gaussians = require_gaussians(checked_inputs(net, inputs))
-    if not readable(net.prototype, gaussians.mean):
-        raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
-    return gaussians
 
 
 def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> LayerMoments:

@@ -60,10 +60,8 @@ def check_binary(labels: Array) -> None:
     found = to_numpy(labels) if readable(labels) else np.zeros(0)
     others = found[(found != 0) & (found != 1)]
     if others.size:
-        raise ValueError(
-            f"labels has {others[0]}, but the classes of a network with one output, the logit of class 1, are 0 and 1; "
-            f"use (labels == {found.max()}).astype(int)."
-        )
+        remedy = f"use (labels == {found.max()}).astype(int)"
+        raise ValueError(f"labels has {others[0]}, but the classes of a network with one output are 0 and 1; {remedy}.")
 
 
 def chosen(outputs: Array) -> Array:

@@ -1,10 +1,8 @@
 """Deep networks layer by layer: every hidden layer replaced by its own polynomial (MATH 9).
 
-A layer's polynomial is fitted under the distribution of what enters it: the moments that propagate from the inputs, or
-the values of the network itself on data. The composition has the degree of one layer to the power of their number. A
-pure polynomial of that degree explodes in the tails, where the values of one layer's polynomial leave the range on
-which the next one was fitted. Two things prevent it: straight lines (`ComposedPolynomial.bounded`), which make it
-piecewise, or a guard, which keeps it a polynomial.
+The composition has the degree of one layer to the power of their number, and explodes in the tails, where the values of
+one layer's polynomial leave the range on which the next one was fitted. Two things prevent it: straight lines
+(`ComposedPolynomial.bounded`), which make it piecewise, or a guard, which keeps it a polynomial.
 """
 
 from __future__ import annotations
@@ -59,11 +57,9 @@ def fit_composed(
     every neuron's is, with each component propagated by itself; on samples every neuron's is, on the values that the
     network itself computes. Affine layers stay as they are.
 
-    The series that are evaluated are those of the best polynomials of each neuron under (1 - eps) N(m, S) +
-    eps N(m, 4 S) instead of N(m, S), with eps the guard, for each component of what enters a layer. They are closed
-    form too, slightly worse where the network lives, and explode much later. `mlpoly.methods.Composed` has the rule by
-    which "auto" chooses: on samples of wider inputs, because tails that explode are too rare to be met among so few
-    samples of the inputs themselves.
+    With a guard eps the series that are evaluated are the best for each neuron under (1 - eps) N(m, S) + eps N(m, 4 S)
+    instead of N(m, S). `mlpoly.methods.Composed` has the rule by which "auto" chooses: on samples of wider inputs,
+    because tails that explode are too rare among so few samples of the inputs themselves.
     """
     guard, layers = check_guard(guard), layers_of(net)
     degrees = _degree_of_each(degree, layers)

@@ -91,8 +91,7 @@ class Sampling:
 def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -> DensePolynomial:
     """Closest polynomial of degree 0, 1 or 2 of any network with continuous activations, to a given tolerance.
 
-    It is in the linear forms that enter the first layer, and its report states the expected excess. An interrupt
-    returns what has been found so far. No gradients flow through it.
+    An interrupt returns what has been found so far. No gradients flow through it.
     """
     if not readable(net.prototype, inputs.mean):
         raise TypeError("sampling stops by value; fit outside jax.jit and torch.compile.")
@@ -124,8 +123,8 @@ def distance_to_optimum(
     """Variance of a network, error of the optimum, and excess of a polynomial's error with its standard error.
 
     The polynomial is around the mean of the inputs, in `directions` that are standard normal. Its mean correction from
-    `pairs` of samples z and -z, or fewer if their Jacobians are large, estimates its distance to the optimum, inflated
-    by a variance that is known. None for a network that jumps, whose Jacobian does not determine the optimum.
+    `pairs` of samples z and -z, or fewer if their Jacobians are large, estimates its distance to the optimum. None for
+    a network that jumps, whose Jacobian does not determine the optimum.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
         return None

@@ -78,10 +78,9 @@ class GramOperator:
     def _half(self, matrices: Array, part: slice) -> Array:
         """Half of the operator's three terms, over a chunk of components, in two large products.
 
-        H M_c for all outputs and components is one product, with a result of shape (o, n, c, n). Read as (o, n c, n),
-        without moving memory, it is the right factor of the second product, which sums over rows and components
-        together. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the operator only change the diagonals
-        and first rows in between.
+        H M_c for all outputs and components is one product (o, n, c, n). Read as (o, n c, n), without moving memory, it
+        is the right factor of the second. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the operator
+        only change the diagonals and first rows in between.
         """
         xp = namespace(matrices=matrices)
         o, n, _ = matrices.shape
@@ -120,11 +119,7 @@ def _operator(weights: Array, means: Array, seconds: Array, dtype: Any) -> GramO
 
 
 def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
-    """Return the inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m).
-
-    With it, the operator in these coordinates is the identity for one Gaussian and well scaled for a mixture. Matrices
-    may be padded with zeros beyond n.
-    """
+    """Inverse of the Gram operator of N(0, I), 2 H + tr(H) I - 2 H_00 e e', on (o, m, m) padded with zeros beyond n."""
     m = like.shape[-1]
     # It halves the matrix and adds to its diagonal a linear map of the diagonal: few kernels, two passes over memory.
     map_of_diagonal = np.zeros((m, m))

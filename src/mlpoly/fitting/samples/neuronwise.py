@@ -1,8 +1,7 @@
 """Each neuron's own best polynomial on samples: a ridge form, from one pass over the data (MATH 4b, 4c).
 
 Real activations have heavier tails than the Gaussian of their mean and covariance, and a neuron's polynomial is only
-as good as the marginal that it is fitted under. The samples themselves provide that marginal. Every neuron needs the
-moments of as many functions as its polynomial has coefficients, so one pass over the data suffices.
+as good as the marginal that it is fitted under.
 """
 
 from __future__ import annotations
@@ -26,13 +25,7 @@ _NUMBERS = 2**22  # values of hidden units held at once
 
 
 class SampleFit(Generic[P]):
-    """Least squares on a stream of samples, neuron by neuron.
-
-    For a bounded polynomial, each neuron is a polynomial of its preactivation within the bound and a straight line
-    beyond it, and both are fitted together.
-
-    The closed form acts as a prior, with the weight of a `fraction` of the samples. It decides where the samples do
-    not: in directions that they do not cover, and when there are too few of them.
+    """Least squares on a stream of samples, neuron by neuron; the lines of a bounded polynomial are fitted too.
 
     Parameters
     ----------
@@ -40,7 +33,8 @@ class SampleFit(Generic[P]):
     start : RidgePolynomial or BoundedPolynomial
         The closed form, fitted to `net` under about the Gaussian of the samples; it determines the coordinates.
     fraction : float
-        Weight of the closed form relative to that of all samples; above 0.
+        Weight of the closed form, as a prior, relative to that of all samples; above 0. It decides where the samples do
+        not: in directions that they do not cover, and when there are too few of them.
 
     Attributes
     ----------
@@ -79,14 +73,7 @@ class SampleFit(Generic[P]):
         self._equations = NeuronEquations(NeuronBasis(start, gate))
 
     def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
-        """Add samples (n, d), or (..., d) with leading axes flattened; returns self.
-
-        Parameters
-        ----------
-        samples : array (n, d)
-        weights : array (n,), optional
-            Weights of the samples; one by default.
-        """
+        """Add samples (n, d), or (..., d) with leading axes flattened, with weights (n,) or ones; returns self."""
         samples = as_float_array("samples", samples, integers=True)
         xp = namespace(samples=samples, net=self._net.prototype)
         dim = self._net.dim_in

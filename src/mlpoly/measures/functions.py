@@ -1,14 +1,38 @@
-"""Models that measures compare, and their outputs on data; each message names the argument and what to do."""
+"""Functions that measures are taken of: under each Gaussian of their inputs, and their outputs on data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from mlpoly.arrays import Array, as_float_array, check_shape, chunks, namespace
-from mlpoly.inputs import Samples, as_inputs, check_order
+from mlpoly.arrays import Array, as_float_array, check_shape, chunks, decidable, namespace, widen
+from mlpoly.inputs import Gaussian, Samples, as_inputs, check_order, checked_inputs, require_gaussians
+from mlpoly.moments import AnyExpansion, Expansion
+from mlpoly.networks import check_layer
+from mlpoly.polynomials import Polynomial
 
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
+
+
+def gaussians(function: Any, inputs: Any) -> list[tuple[Array, Gaussian]]:
+    """Weights and Gaussians of the inputs, in the array library of a function of them; one Gaussian has weight 1."""
+    inputs = require_gaussians(checked_inputs(function, inputs))
+    if not decidable(function.prototype, inputs.mean):
+        raise TypeError("closed-form measures go by values; call them outside jax.jit and torch.compile.")
+    weights = widen(inputs.weights)
+    weights = weights / namespace(weights=weights).sum(weights)
+    return [(weights[c], g) for c, g in enumerate(inputs.components)]
+
+
+def expansion(function: Any, inputs: Gaussian) -> AnyExpansion:
+    """A checked layer or polynomial under one Gaussian."""
+    return function.hermite(inputs) if isinstance(function, Polynomial) else Expansion.of(function, inputs)
+
+
+def expansions(function: Any, inputs: Any) -> list[tuple[Array, AnyExpansion]]:
+    """A network with one hidden layer, or a polynomial, under each Gaussian of the inputs, with their weights."""
+    function = function if isinstance(function, Polynomial) else check_layer(function)
+    return [(weight, expansion(function, g)) for weight, g in gaussians(function, inputs)]
 
 
 def outputs_of(name: str, model: Callable[[Array], Array], x: Array, columns: int | None = None) -> Array:
@@ -24,19 +48,15 @@ def checked_data(inputs: Any, minimum: int = 1, **models: Any) -> Samples:
     """Check data (n, d), or `Samples`, for callables that take them; at least `minimum` rows."""
     for name, model in models.items():
         if not callable(model):
-            raise TypeError(
-                f"{name} must be a network, a polynomial or any callable from (n, d) to (n, o), got "
-                f"{type(model).__name__}."
-            )
+            wanted = "a network, a polynomial or any callable from (n, d) to (n, o)"
+            raise TypeError(f"{name} must be {wanted}, got {type(model).__name__}.")
     sized = {name: model for name, model in models.items() if _has_sizes(model)}
     if len(sized) == 2:
         check_functions(*sized.values())
     data = as_inputs(inputs)
     if not isinstance(data, Samples):
-        raise TypeError(
-            f"inputs must be data of shape (n, d), or mlpoly.Samples, got {type(data).__name__}; "
-            f"inputs.sample(n) draws some."
-        )
+        kind = type(data).__name__
+        raise TypeError(f"inputs must be data of shape (n, d), or Samples, got {kind}; inputs.sample(n) draws some.")
     for name, model in sized.items():
         if data.dim != model.dim_in:
             raise ValueError(f"inputs have {data.dim} columns, but the network takes {model.dim_in} inputs.")
@@ -61,10 +81,8 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
         remedy = "was the polynomial fitted to another network?"
         if names != ("net", "poly"):
             remedy = "only functions with the same numbers of inputs and outputs can be compared."
-        raise ValueError(
-            f"{names[0]} maps {net.dim_in} -> {net.dim_out}, but {names[1]} maps {poly.dim_in} -> {poly.dim_out}; "
-            f"{remedy}"
-        )
+        one, two = (f"{name} maps {f.dim_in} -> {f.dim_out}" for name, f in zip(names, (net, poly), strict=True))
+        raise ValueError(f"{one}, but {two}; {remedy}")
 
 
 def _has_sizes(value: Any) -> bool:
