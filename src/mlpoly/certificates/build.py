@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import to_numpy
-from mlpoly.certificates.functions import EPS, Part, Pieces, activations, polynomials
+from mlpoly.certificates.functions import EPS, Pieces, activations, polynomials
 from mlpoly.certificates.graph import Graph
 from mlpoly.networks import Affine, Layer, Network, walk
-from mlpoly.polynomials import (
-    BoundedPolynomial,
-    ChaosPolynomial,
-    ComposedPolynomial,
-    DensePolynomial,
-    Polynomial,
-)
+from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, ComposedPolynomial, DensePolynomial, Polynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.special import hermite_in_powers
 
@@ -50,7 +44,9 @@ def add_difference(graph: Graph, one: Any, two: Any) -> int:
         u = two.units
         shift = _wide(u.shifts)
         act = activations(one.activation, len(scale), _wide(u.bias) + shift, scale)
-        parts = [act, _negative(_series(two)[0])]
+        poly = _series(two)[0]
+        none = Pieces(0 * poly.coefficients, 0 * poly.errors, poly.breaks, poly.wobble)
+        parts = [act.minus(poly)] if isinstance(act, Pieces) else [act, none.minus(poly)]
         bias = [np.zeros(one.dim_out) if b is None else _wide(b) for b in (one.bias, two.bias)]
         units = graph.apply(t, *parts)
         readout = None if one.readout is None else _wide(one.readout)
@@ -155,7 +151,7 @@ def _at_bound(a: Numbers, t: np.ndarray) -> Numbers:
 
 
 def _with_lines(a: Numbers, bound: np.ndarray, outer: list[Numbers]) -> Pieces:
-    """A polynomial within bounds (h,), and beyond them value + s excess + c excess^2 for each (s, c) of the two sides."""
+    """A polynomial within bounds (h,), and value + s excess + c excess^2 beyond, with (s, c) for each of the sides."""
     n = max(len(a[0]), 3)
     inner = [np.concatenate([part, np.zeros((n - len(part), len(bound)))]) for part in a]
     tables, errors = [], []
@@ -171,12 +167,8 @@ def _with_lines(a: Numbers, bound: np.ndarray, outer: list[Numbers]) -> Pieces:
         tables.append(np.where(free, inner[0], table))
         errors.append(np.where(free, inner[1], radius))
     far = np.where(np.isfinite(bound), bound, 1e300)
-    stacked = [np.stack([one, part, two]) for one, part, two in zip((tables[0], errors[0]), inner, (tables[1], errors[1]))]
-    return Pieces(*stacked, np.stack([-far, far]), np.zeros((2, len(bound))))
-
-
-def _negative(p: Pieces) -> Part:
-    return Pieces(-p.coefficients, p.errors, p.breaks, p.wobble)
+    table, radius = (np.stack([ends[0], part, ends[1]]) for ends, part in zip((tables, errors), inner, strict=True))
+    return Pieces(table, radius, np.stack([-far, far]), np.zeros((2, len(bound))))
 
 
 # -- dense and chaos polynomials --------------------------------------------------------------------------------------
@@ -240,12 +232,12 @@ def _products(graph: Graph, z: int, table: np.ndarray) -> int:
     total = graph.linear([(units, one[steps[0]])])
     for step in steps[1:]:  # a row without a further factor is multiplied by one
         done = np.asarray(step) < 0
-        total = graph.product(total, graph.linear([(units, np.where(done[:, None], 0.0, one[step]))], done.astype(float)))
+        total = graph.product(
+            total, graph.linear([(units, np.where(done[:, None], 0.0, one[step]))], done.astype(float))
+        )
     return total
 
 
 def outputs(graph: Graph, node: int, rows: np.ndarray) -> int:
     """Add linear combinations (m, o) of the outputs."""
     return graph.linear([(node, rows)])
-
-

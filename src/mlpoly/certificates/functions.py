@@ -48,6 +48,25 @@ class Pieces:
         """Places (h, b) that must be nodes."""
         return self.breaks.T
 
+    def minus(self, other: Pieces) -> Pieces:
+        """The difference, with the breaks of both: their Taylor series then cancel."""
+        breaks = np.concatenate([self.breaks, other.breaks])
+        order = np.argsort(breaks, axis=0)
+        breaks = np.take_along_axis(breaks, order, 0)
+        wobble = np.take_along_axis(np.concatenate([self.wobble, other.wobble]), order, 0)
+        units, n = np.arange(breaks.shape[1]), max(p.coefficients.shape[1] for p in (self, other))
+        ends = np.concatenate([breaks[:1] - 1, breaks, breaks[-1:] + 1]) if len(breaks) else np.zeros((2, len(units)))
+        middle = ends[:-1] / 2 + ends[1:] / 2
+
+        def taken(p: Pieces, table: np.ndarray) -> np.ndarray:
+            table = np.pad(table, ((0, 0), (0, n - table.shape[1]), (0, 0)))
+            place = np.sum(middle[:, None] >= p.breaks, axis=1)  # (pieces, h)
+            return table[place, :, units].transpose(0, 2, 1)
+
+        values = taken(self, self.coefficients), taken(other, other.coefficients)
+        errors = taken(self, self.errors) + taken(other, other.errors) + EPS * (np.abs(values[0]) + np.abs(values[1]))
+        return Pieces(values[0] - values[1], errors, breaks, wobble)
+
     def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
         """Values or derivatives at points t (..., h), from the right at breaks."""
         place = np.sum(t[..., None, :] >= self.breaks, axis=-2)
@@ -192,15 +211,16 @@ class Functions:
 
     def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
         """Values or derivatives at points t (..., h)."""
-        return sum(part.at(t, order) for part in self.parts)
+        values = [part.at(t, order) for part in self.parts]
+        return sum(values[1:], start=values[0])
 
     def panels(self, t: np.ndarray) -> Panels:
         """The functions on panels between nodes t (h, n), which contain `nodes`."""
         found = [part.panels(t) for part in self.parts]
-        return found[0] if len(found) == 1 else Panels(*(sum(group) for group in zip(*found, strict=True)))
+        return Panels(*(sum(group[1:], start=group[0]) for group in zip(*found, strict=True)))
 
 
-def polynomials(powers: Sequence[Any], errors: Sequence[Any]) -> Pieces:
+def polynomials(powers: Any, errors: Any) -> Pieces:
     """Polynomials with coefficients (h,) of 1, t, t^2, ..., and bounds on the errors of these."""
     table = np.stack([np.asarray(a, dtype=float) for a in powers])
     none = np.zeros((0, table.shape[1]))
@@ -208,7 +228,7 @@ def polynomials(powers: Sequence[Any], errors: Sequence[Any]) -> Pieces:
 
 
 def activations(activation: Activation, size: int, mean: Any = 0.0, scale: Any = 1.0, weight: Any = 1.0) -> Part:
-    """weight act(mean + scale t) for `size` units; a scale is not zero."""
+    """Weight act(mean + scale t) for `size` units; a scale is not zero."""
     mean, scale, weight = (np.broadcast_to(np.asarray(a, dtype=float), (size,)) for a in (mean, scale, weight))
     if activation.jumps(np.zeros(1)):
         raise ValueError(

@@ -68,16 +68,16 @@ def _hull_slopes(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarra
     return slope
 
 
-def enclose(functions: Functions, low: np.ndarray, high: np.ndarray, grid: int = _GRID) -> Enclosure:
+def enclose(functions: Functions, low: np.ndarray, high: np.ndarray, fine: bool = True) -> Enclosure:
     """Enclose functions (h,) over the intervals [low, high] (h,)."""
-    fractions = np.linspace(0.0, 1.0, grid)
+    fractions = np.linspace(0.0, 1.0, _GRID)
     even = low[:, None] + (high - low)[:, None] * fractions
     even[:, -1] = high
     t = np.sort(np.clip(np.concatenate([even, functions.nodes], axis=1), low[:, None], high[:, None]), axis=1)
-    # A node where the function is largest and one where it is smallest: only there a margin would cost something.
-    values = functions.at(t.T).T
-    extra = [_stationary(functions, t, np.argmax(sign * values, axis=1), sign) for sign in (1.0, -1.0)]
-    t = np.sort(np.concatenate([t, np.stack(extra, axis=1)], axis=1), axis=1)
+    if fine:  # a node where the function is largest and one where it is smallest: ranges are then exact
+        values = functions.at(t.T).T
+        extra = [_stationary(functions, t, np.argmax(sign * values, axis=1), sign) for sign in (1.0, -1.0)]
+        t = np.sort(np.concatenate([t, np.stack(extra, axis=1)], axis=1), axis=1)
     p = functions.panels(t)
     rise, fall = (np.zeros_like(t) for _ in range(2))
     for room, gap in ((rise, p.above), (fall, p.below)):

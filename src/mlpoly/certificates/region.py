@@ -56,7 +56,10 @@ class Ellipsoid:
         """Upper bounds (m,) on slopes @ x, and the points (m, d) where they are attained up to rounding."""
         d = len(self.mean)
         spread = slopes @ self.cov
-        variance, size = (spread * slopes).sum(axis=1), np.sum(np.abs(slopes) @ np.abs(self.cov) * np.abs(slopes), axis=1)
+        variance, size = (
+            (spread * slopes).sum(axis=1),
+            np.sum(np.abs(slopes) @ np.abs(self.cov) * np.abs(slopes), axis=1),
+        )
         deviation = np.sqrt(np.maximum(variance, 0) + 2 * (d + 4) * EPS * size)
         step = spread / np.where(deviation > 0, deviation, 1.0)[:, None]
         level = slopes @ self.mean + (d + 4) * EPS * np.abs(slopes) @ np.abs(self.mean)
@@ -98,5 +101,7 @@ def _side(name: str, value: Any, dim: int) -> np.ndarray:
     if side.ndim:
         check_shape(name, side, (dim,), "one number for each input, or one for all")
     if not np.isfinite(side).all():
-        raise ValueError(f"{name} must be finite: over an infinite side a bound says nothing. Give the range of inputs.")
+        raise ValueError(
+            f"{name} must be finite: over an infinite side a bound says nothing. Give the range of inputs."
+        )
     return np.broadcast_to(side, (dim,)).copy()

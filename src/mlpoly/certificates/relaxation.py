@@ -31,15 +31,17 @@ class Ranges:
     low: list[np.ndarray] = field(default_factory=list)
     high: list[np.ndarray] = field(default_factory=list)
     enclosures: dict[int, Enclosure] = field(default_factory=dict)
+    finite: bool = True
+    fine: bool = True  # whether functions have a node where they are largest and where they are smallest
 
     def size(self, i: int) -> np.ndarray:
         """Bounds on the sizes of the entries of a vector."""
         return np.maximum(np.abs(self.low[i]), np.abs(self.high[i]))
 
     @classmethod
-    def of(cls, graph: Graph, region: Region, steps: int = 0, deadline: float = math.inf) -> Ranges:
+    def of(cls, graph: Graph, region: Region, steps: int = 0, deadline: float = math.inf, fine: bool = True) -> Ranges:
         """Bounds on all vectors; those that functions take are improved by so many steps of descent."""
-        found = cls(graph, region)
+        found = cls(graph, region, fine=fine)
         one = np.eye(graph.dim)
         found.high.append(region.high if isinstance(region, Box) else region.largest(one)[0])
         found.low.append(region.low if isinstance(region, Box) else -region.largest(-one)[0])
@@ -51,8 +53,12 @@ class Ranges:
             found.high.append(np.where(np.isnan(high), np.inf, high))
             if i in taken and isinstance(node, Linear):
                 found.improve(i, steps, deadline)
-            if not np.isfinite(found.size(i)).all():
-                raise OverflowError(f"vector {i} has no finite bound")
+            if not np.isfinite(found.size(i)).all():  # nor has what follows
+                for size in graph.sizes[i + 1 :]:
+                    found.low.append(np.full(size, -np.inf))
+                    found.high.append(np.full(size, np.inf))
+                found.finite = False
+                break
         return found
 
     def improve(self, i: int, steps: int, deadline: float = math.inf) -> None:
@@ -66,7 +72,7 @@ class Ranges:
         """Bounds on a vector by interval arithmetic from the vectors before it."""
         node = self.graph.nodes[i]
         if isinstance(node, Apply):
-            e = enclose(node.functions, self.low[node.parent], self.high[node.parent])
+            e = enclose(node.functions, self.low[node.parent], self.high[node.parent], self.fine)
             self.enclosures[i] = e
             return e.low, e.high
         if isinstance(node, Product):
@@ -87,6 +93,8 @@ class Ranges:
 
     def upper(self, i: int, rows: np.ndarray, steps: int = 0, deadline: float = math.inf) -> np.ndarray:
         """Upper bounds (m,) on rows (m, size) times a vector."""
+        if not self.finite:
+            return np.full(len(rows), np.inf)
         width = max((e.nodes.size for e in self.enclosures.values()), default=1) + self.graph.dim
         count = max(1, _BLOCK // width)
         blocks = [rows[j : j + count] for j in range(0, len(rows), count)]
@@ -103,7 +111,7 @@ class Ranges:
             best = np.fmin(best, bound)
             if step == steps or not slopes or time.monotonic() > deadline:
                 break
-            rate = _RATE / (1 + 10 * step / steps) 
+            rate = _RATE / (1 + 10 * step / steps)
             for k, change in changes.items():
                 scale = self._variation(k)
                 change = change * scale

@@ -1,0 +1,5 @@
+"""Certificates: bounds that hold for every input of a region, beside values that are attained in it (MATH 15)."""
+
+from mlpoly.certificates.certify import Certificate, certify
+
+__all__ = ["Certificate", "certify"]
