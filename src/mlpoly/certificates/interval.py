@@ -7,6 +7,7 @@ of any slope, and the polygon of these points has all that linear relaxations ne
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,8 @@ _BISECTIONS = 48
 class Enclosure:
     """Functions (h,) over intervals: their ranges, and upper and lower values at nodes for lines of any slope.
 
-    For every slope a and every t of the interval, g(t) - a t is at most max_k upper_k - a nodes_k.
+    For every slope a and every t of the interval, g(t) - a t is at most max_k upper_k - a nodes_k. Between the nodes a
+    function is below the polygon of its upper points and above that of the lower ones.
     """
 
     nodes: np.ndarray  # (h, n), ascending
@@ -29,18 +31,47 @@ class Enclosure:
     low: np.ndarray  # (h,)
     high: np.ndarray  # (h,)
 
-    def beyond(self, slopes: np.ndarray, upward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Largest upper - slope t where `upward`, else smallest lower - slope t, (m, h), and at which t.
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """Lower values (h, n) at the nodes of (t - middle)^2, which chords between nodes exceed."""
+        room, gap = np.zeros_like(self.nodes), np.diff(self.nodes, axis=1) ** 2 / 4
+        room[:, :-1] = gap
+        room[:, 1:] = np.maximum(room[:, 1:], gap)
+        square = (self.nodes - self.middle[:, None]) ** 2
+        return square - room - 8 * EPS * np.max(self.nodes**2, axis=1, keepdims=True)
 
-        With slopes (m, h) or (h,).
+    @property
+    def at_middle(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper and lower values (h,) in the middles of the intervals."""
+        rows = zip(self.middle, self.nodes, self.upper, self.lower, strict=True)
+        values = [(np.interp(m, t, up), np.interp(m, t, down)) for m, t, up, down in rows]
+        return np.array(values).reshape(-1, 2)[:, 0], np.array(values).reshape(-1, 2)[:, 1]
+
+    @property
+    def middle(self) -> np.ndarray:
+        """Middles (h,) of the intervals."""
+        return (self.nodes[:, 0] + self.nodes[:, -1]) / 2
+
+    def highest(
+        self, weights: np.ndarray, slopes: np.ndarray, curves: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Upper bounds (m, h) on weight g(t) - slope t - curve (t - middle)^2, and t and square where it is largest.
+
+        Curves are not negative.
         """
-        points = np.where(upward[..., None], self.upper, -self.lower)
-        lines = np.where(upward, slopes, -slopes)[..., None] * self.nodes
-        place = np.argmax(points - lines, axis=-1)[..., None]
-        at = np.take_along_axis(np.broadcast_to(self.nodes, points.shape), place, -1)[..., 0]
-        height = np.take_along_axis(points, place, -1)[..., 0] - np.where(upward, slopes, -slopes) * at
-        height = height + 4 * EPS * (np.max(np.abs(points), axis=-1) + np.abs(slopes) * np.max(np.abs(self.nodes), -1))
-        return np.where(upward, height, -height), at
+        points = np.where(weights[..., None] >= 0, self.upper, self.lower) * weights[..., None]
+        heights = points - slopes[..., None] * self.nodes
+        if curves is not None:
+            heights -= curves[..., None] * self.squares
+        place = np.argmax(heights, axis=-1)[..., None]
+        top = np.take_along_axis(heights, place, -1)[..., 0]
+        at, square = (
+            np.take_along_axis(np.broadcast_to(a, heights.shape), place, -1)[..., 0] for a in (self.nodes, self.squares)
+        )
+        size = np.max(np.abs(points), axis=-1) + np.abs(slopes) * np.max(np.abs(self.nodes), axis=-1)
+        if curves is not None:
+            size = size + curves * np.max(np.abs(self.squares), axis=-1)
+        return top + 8 * EPS * size, at, square
 
     def supports(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Slopes (..., h) of the lines above and below that are closest at points (..., h) of the intervals."""

@@ -19,7 +19,7 @@ from mlpoly.certificates.interval import Enclosure, enclose
 from mlpoly.certificates.region import Box, Region
 
 _BLOCK = 2**21  # numbers in the arrays of a block of rows
-_RATE = 0.3  # first step of the descent, in multiples of how much a function's slope varies
+_RATE = 0.1  # first step of the descent, in multiples of how much a function's slope varies
 
 
 @dataclass
@@ -101,29 +101,27 @@ class Ranges:
         return np.concatenate([self._descend(i, block, steps, deadline) for block in blocks])
 
     def _descend(self, i: int, rows: np.ndarray, steps: int, deadline: float) -> np.ndarray:
-        """The least bounds that some steps of descent in the slopes find."""
+        """The least bounds that some steps of descent find, in the slopes and in the multipliers of `_Squares`."""
         slopes: dict[int, np.ndarray] = {}
-        first: dict[int, np.ndarray] = {}
-        second: dict[int, np.ndarray] = {}
-        best = np.full(len(rows), np.inf)
-        for step in range(steps + 1):
-            bound, changes = self.back(i, rows, slopes, step < steps)
+        best, changes, weights = self.back(i, rows, slopes, steps > 0)
+        if not steps or not slopes:
+            return best
+        squares = _Squares.of(self, weights, deadline)
+        slopes[-1], descent = np.ones(len(rows)), _Descent()
+        for step in range(steps):
+            bound, changes, _ = self.back(i, rows, slopes, True, squares)
             best = np.fmin(best, bound)
-            if step == steps or not slopes or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 break
-            rate = _RATE / (1 + 10 * step / steps)
             for k, change in changes.items():
-                scale = self._variation(k)
-                change = change * scale
-                first[k] = 0.7 * first.get(k, 0.0) + 0.3 * change
-                second[k] = 0.97 * second.get(k, 0.0) + 0.03 * change**2
-                one, two = 1 - 0.7 ** (step + 1), 1 - 0.97 ** (step + 1)
-                slopes[k] = slopes[k] - rate * scale * (first[k] / one) / (np.sqrt(second[k] / two) + 1e-300)
+                slopes[k] = descent.moved(k, slopes[k], change, self._variation(k), step)
+            slopes[-1] = np.maximum(slopes[-1], 0.0)
         return best
 
     def _variation(self, k: int) -> np.ndarray:
+        """How much the slopes of functions (h,) vary: the unit of a step."""
         if k not in self.enclosures:
-            return np.ones(1)
+            return np.full(1, 0.5)
         e = self.enclosures[k]
         width = np.diff(e.nodes, axis=1)
         whole = np.maximum(width.sum(axis=1, keepdims=True), 1e-300)
@@ -134,12 +132,21 @@ class Ranges:
         return np.sqrt((weight * (slope - mean) ** 2).sum(axis=1))
 
     def back(
-        self, i: int, rows: np.ndarray, slopes: dict[int, np.ndarray], want: bool = False
-    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-        """Upper bounds (m,) with given slopes, which are chosen where missing, and their derivatives in the slopes."""
+        self,
+        i: int,
+        rows: np.ndarray,
+        slopes: dict[int, np.ndarray],
+        want: bool = False,
+        squares: _Squares | None = None,
+    ) -> tuple[np.ndarray, dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Upper bounds (m,) with given slopes, which are chosen where missing, their derivatives, and the coefficients.
+
+        With `squares`, slopes[-1] (m,) are the multipliers of what these are at most.
+        """
         carried: dict[int, np.ndarray] = {i: rows}
         total, slack = np.zeros(len(rows)), np.zeros(len(rows))
         record: dict[int, tuple[np.ndarray, ...]] = {}
+        spent = np.zeros(len(rows))  # by the squares where the functions are largest
         for k in range(i, 0, -1):
             c, node = carried.pop(k, None), self.graph.nodes[k]
             if c is None:
@@ -158,12 +165,20 @@ class Ranges:
                 if k not in slopes:
                     above, below = e.supports((self.low[node.parent] + self.high[node.parent]) / 2)
                     slopes[k] = np.where(upward, above, below)
-                offset, at = e.beyond(slopes[k], upward)
-                total = total + (c * offset).sum(axis=1)
-                slack += (len(c.T) + 4) * EPS * (size * np.abs(offset)).sum(axis=1)
-                slack += 4 * EPS * (size * np.abs(slopes[k])) @ self.size(node.parent)
-                new.append((node.parent, c * slopes[k]))
-                record[k] = (c, offset, at)
+                curves = None
+                if squares is not None and k in squares.weights:
+                    curves = slopes[-1][:, None] * squares.weights[k]
+                lines = c * slopes[k]
+                height, at, square = e.highest(c, lines, curves)
+                total = total + height.sum(axis=1)
+                slack += (len(c.T) + 4) * EPS * np.abs(height).sum(axis=1)
+                if curves is not None and squares is not None:
+                    spent += (squares.weights[k] * square).sum(axis=1)
+                    curved = curves * square
+                else:
+                    curved = 0.0
+                new.append((node.parent, lines))
+                record[k] = (c, height + curved, at)
             else:
                 assert isinstance(node, Product)
                 if k not in slopes:
@@ -179,8 +194,13 @@ class Ranges:
                 carried[j] = carried[j] + a if j in carried else a
                 slack += 4 * EPS * np.abs(carried[j]) @ self.size(j)
         top, at = self.region.largest(carried.get(0, np.zeros((len(rows), self.graph.dim))))
+        if squares is not None:
+            total = total + slopes[-1] * squares.most
         bound = total + top + 1.01 * slack + 8 * EPS * (np.abs(total) + np.abs(top))
-        return np.where(np.isnan(bound), np.inf, bound), self._path(i, record, slopes, at) if want else {}
+        changes = self._path(i, record, slopes, at) if want else {}
+        if squares is not None:
+            changes[-1] = squares.most - spent
+        return np.where(np.isnan(bound), np.inf, bound), changes, {k: part[0] for k, part in record.items()}
 
     def _plane(self, node: Product, upward: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, ...]:
         """Coefficients of a plane above or below a product, between McCormick's two, and what decides between them."""
@@ -206,14 +226,91 @@ class Ranges:
             if isinstance(node, Linear):
                 values[k] = sum((image(m, values[j]) for j, m in node.terms), start=node.bias)
             elif k in record and isinstance(node, Apply):
-                c, offset, at = record[k]
-                values[k] = slopes[k] * values[node.parent] + offset
+                c, height, at = record[k]
+                share = height / np.where(c == 0, 1.0, c)
+                values[k] = slopes[k] * values[node.parent] + np.where(c == 0, 0.0, share)
                 changes[k] = c * (values[node.parent] - at)
             elif k in record and isinstance(node, Product):
                 c, one, two, level, gap = record[k]
                 values[k] = one * values[node.one] + two * values[node.two] + level
                 changes[k] = c * (gap[0] * values[node.one] + gap[1] * values[node.two] + gap[2])
         return changes
+
+
+@dataclass
+class _Descent:
+    """Steps of Adam, in units of how much each number may vary."""
+
+    first: dict[int, np.ndarray] = field(default_factory=dict)
+    second: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def moved(self, k: int, now: np.ndarray, change: np.ndarray, unit: np.ndarray, step: int) -> np.ndarray:
+        change = change * unit
+        self.first[k] = 0.8 * self.first.get(k, 0.0) + 0.2 * change
+        self.second[k] = 0.98 * self.second.get(k, 0.0) + 0.02 * change**2
+        one, two = 1 - 0.8 ** (step + 1), 1 - 0.98 ** (step + 1)
+        size = np.sqrt(self.second[k] / two) + 1e-300
+        return now - _RATE / (1 + step / 40) * unit * (self.first[k] / one) / size
+
+
+@dataclass
+class _Squares:
+    """Weights of squares (t - middle)^2 of units that see the inputs, and what their sums are at most in the region.
+
+    Units cannot all be at the ends of their intervals at once: for every multiplier, adding it times (most - sum) to a
+    bound leaves it one, and takes most of what lines lose from functions that bend.
+    """
+
+    weights: dict[int, np.ndarray]  # (m, h) for each vector of functions
+    most: np.ndarray  # (m,)
+
+    @classmethod
+    def of(cls, ranges: Ranges, rows: dict[int, np.ndarray], deadline: float) -> _Squares | None:
+        """Weights in proportion to what lines lose, for rows that reach vectors with these coefficients."""
+        forms, weights, noise = {}, {}, []
+        for k, c in rows.items():
+            form = _forms(ranges.graph, k)
+            if form is None:
+                continue
+            e, (matrix, bias) = ranges.enclosures[k], form
+            half = np.maximum(e.nodes[:, -1] - e.middle, 1e-300)
+            above, below = e.supports(e.middle)
+            lines = c * np.where(c >= 0, above, below)
+            upper, lower = e.at_middle
+            loss = e.highest(c, lines)[0] + lines * e.middle - c * np.where(c >= 0, upper, lower)
+            weights[k], forms[k] = np.maximum(loss, 0.0) / half**2, matrix
+            # The squares are about the middle of the interval, which is that of the region up to rounding.
+            x, d = ranges.region.middle, ranges.graph.dim
+            size = np.abs(matrix) @ np.abs(x) + np.abs(bias)
+            noise.append(np.abs(e.middle - matrix @ x - bias) + 8 * (d + 8) * EPS * size)
+        if not forms:
+            return None
+        stacked, together = np.concatenate(list(forms.values())), np.concatenate(list(weights.values()), axis=1)
+
+        def most(row: np.ndarray) -> float:
+            bound = ranges.region.largest_squares(stacked, row)
+            return (math.sqrt(bound) + math.sqrt(float(row @ np.concatenate(noise) ** 2))) ** 2 * (1 + 8 * EPS)
+
+        found, start = [], time.monotonic()
+        for row in together:
+            found.append(most(row))
+            now = time.monotonic()
+            if now + (now - start) * (len(together) / len(found) - 1) > deadline:  # one for all rows
+                mean = together.mean(axis=0)
+                together, found = np.repeat(mean[None], len(together), axis=0), [most(mean)] * len(together)
+                break
+        ends = np.cumsum([len(form) for form in forms.values()])[:-1]
+        return cls(dict(zip(forms, np.split(together, ends, axis=1), strict=True)), np.asarray(found))
+
+
+def _forms(graph: Graph, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Matrix (h, d) and bias through which a vector of functions sees the inputs, if it sees nothing else."""
+    node = graph.nodes[k]
+    source = graph.nodes[node.parent] if isinstance(node, Apply) else None
+    if not isinstance(source, Linear) or any(j for j, _ in source.terms):
+        return None
+    zero = np.zeros((len(source.bias), graph.dim))
+    return sum((image(m, np.eye(graph.dim)).T for _, m in source.terms), start=zero), source.bias
 
 
 def _gamma(matrix: np.ndarray | None) -> float:
