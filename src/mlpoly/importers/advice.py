@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from mlpoly.importers.adapters import find_adapter
-from mlpoly.importers.parts import kind_of, parts_of
 
 NORM = "it divides by the size of its own input, so it is neither affine nor an activation of single units"
 ROUTE = (
@@ -44,29 +43,18 @@ def has_attention(module: nn.Module) -> bool:
 
 
 def advice(module: nn.Module) -> str:
-    """Message for a module without an adapter."""
+    """What else to do about a module whose forward cannot be taken."""
     name = type(module).__name__
     if is_mixture(module):
         return (
-            f"from_torch does not take {name}: it is a mixture of experts, that is, several blocks behind a router, "
-            f"not a single MLP or GLU. mlpoly.find_blocks finds the experts of the kinds that it knows; convert others "
-            f"one by one, each with mlpoly.MLP or mlpoly.GLU."
+            f"{name} is a mixture of experts, that is, several blocks behind a router, not a single MLP or GLU. "
+            f"mlpoly.find_blocks finds the experts of the kinds that it knows; convert others one by one, each with "
+            f"mlpoly.MLP or mlpoly.GLU."
         )
-    said, reason = f"from_torch does not know {name}", reason_of(_obstacle(module))
     inner = next((n for n, m in module.named_modules() if n and (a := find_adapter(m)) is not None and a.listed), None)
     if inner is not None:
-        said += f", but it knows blocks inside, such as {inner!r}: mlpoly.find_blocks(module) finds them all"
-    return f"{said}. " + (
-        reason
-        or f"It sees submodules, and not what forward does with functions: make activations and scalings submodules, "
-        f"in the order in which they act. {ROUTE} {register(name)} help(mlpoly.from_torch) lists what is known."
-    )
-
-
-def _obstacle(module: nn.Module) -> nn.Module:
-    """The first part that cannot be converted, however deep inside; the module itself if it has no such parts."""
-    bad = next((part for part in parts_of(module) if kind_of(part) == "unknown"), None)
-    return module if bad is None else _obstacle(bad)
+        return f"But from_torch knows blocks inside, such as {inner!r}: mlpoly.find_blocks(module) finds them all."
+    return f"{ROUTE} {register(name)} help(mlpoly.from_torch) lists what is known."
 
 
 def reason_of(part: nn.Module) -> str:

@@ -125,12 +125,12 @@ class Branches:
         pieces: list[Piece | tuple[float, float]] = []
         for single, run in groupby(path, lambda piece: isinstance(piece, Elementwise)):
             if single:
-                pieces += activations_of(list(run), self.like.dtype.itemsize)
+                pieces += [a for a in activations_of(list(run), self.like.dtype.itemsize) if a != (1.0, 0.0)]
                 continue
             for piece in run:
                 if isinstance(piece, FinalSoftmax):
                     raise self.refusal(piece, "it couples its inputs, and stands before the end")
-                pieces.append(piece.to(self.like) if isinstance(piece, Network) else piece)
+                pieces.append(piece)
         sizes = (p.dim_in if isinstance(p, Network) else p.size for p in pieces if isinstance(p, _SIZED))
         size = size or self.inputs or next(sizes, None)
         if size is None:

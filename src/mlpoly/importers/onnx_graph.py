@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from mlpoly.importers.onnx_nodes import (
     REASONS,
     array_of,
     attributes_of,
+    check_value,
     in_pairs,
     refusal,
     row_of,
@@ -28,7 +29,7 @@ from mlpoly.importers.onnx_nodes import (
     widened,
 )
 from mlpoly.importers.scalar_functions import elementwise
-from mlpoly.networks import Affine
+from mlpoly.networks import Affine, Network
 from mlpoly.networks.assemble import Slopes
 
 _NUMPY = (np.float16, np.float32, np.float64)
@@ -40,15 +41,17 @@ class Graph(Branches):
 
     model: Any
     output: str
+    begin: str | None = None  # the value that is the input of the network, the graph's if None
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     paths: dict[str, Branch] = field(default_factory=dict)
     sizes: set[str] = field(default_factory=set)  # values that are computed from shapes alone
+    rounded: list[str] = field(default_factory=list)  # nodes that quantise what they are given, which is passed over
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         needed, self.nodes = {self.output}, list[Any]()
         for node in reversed([single for whole in graph.node for single in in_pairs(whole)]):
-            if needed & set(node.output):
+            if needed & set(node.output) and self.begin not in node.output:
                 self.nodes.insert(0, node)
                 needed |= set(node.input)
         for tensor in graph.initializer:
@@ -58,6 +61,10 @@ class Graph(Branches):
         arrays = [*self.constants.values(), *(array_of(a) for a in stored if isinstance(a, onnx.TensorProto))]
         weights = [a.dtype for a in arrays if a.dtype.kind == "f" and a.ndim > 1]
         inputs = [i for i in graph.input if i.name in needed and i.name not in self.constants]
+        if self.begin is not None and self.begin not in [i.name for i in inputs]:
+            check_value("input", self.begin, graph)
+            known = {value.name: value for value in graph.value_info}
+            inputs.append(known.get(self.begin) or helper.make_tensor_value_info(self.begin, FLOATS[0], None))
         if len(inputs) != 1:
             names = ", ".join(i.name for i in inputs) or "none"
             raise TypeError(
@@ -84,11 +91,30 @@ class Graph(Branches):
                 self._compute(node)
             elif node.op_type in ("Shape", "Size") or all(n in self.sizes or n in self.constants for n in given):
                 self.sizes |= set(node.output)
+            elif node.op_type in ("Split", "Slice") and node.input[0] in self.paths:
+                for name, columns in zip(node.output, self._columns(node), strict=True):
+                    self.paths[name] = self.part(node, self.paths[node.input[0]], columns)
             else:
                 self.paths[node.output[0]] = self._follow(node)
         if self.output not in self.paths:
             raise TypeError(f"{self.output!r} does not depend on the values of the input; it is a constant.")
         return self.paths[self.output]
+
+    def _columns(self, node: Any) -> list[slice]:
+        """The units that a node which divides a value takes."""
+        attributes, size = attributes_of(node, self.model.opset_import), self.size(self.paths[node.input[0]])
+        numbers = [self.constants[n].tolist() if n in self.constants else None for n in node.input[1:]]
+        if node.op_type == "Slice":
+            names = ("starts", "ends", "axes", "steps")
+            given = [numbers[i] if i < len(numbers) else attributes.get(name) for i, name in enumerate(names)]
+            if given[2] in ([-1], [1]) and (given[3] or [1]) == [1] and given[0] and given[1] and size is not None:
+                return [slice(*slice(given[0][0], given[1][0]).indices(size))]
+        elif attributes["axis"] in (-1, 1) and size is not None:
+            count = len(node.output)
+            sizes = (numbers[0] if numbers else attributes.get("split")) or [-(-size // count)] * count
+            ends = np.minimum(np.cumsum(sizes), size)
+            return [slice(int(end - length), int(end)) for end, length in zip(ends, np.diff([0, *ends]), strict=True)]
+        raise refusal(node, "it does not divide the units of a layer")
 
     def _compute(self, node: Any) -> None:
         """Constants of a node whose inputs are constants: a transposed weight, a number."""
@@ -119,6 +145,10 @@ class Graph(Branches):
         before, constant = self.paths[data[0]], self._constant(node)
         if op in ("Identity", "Dropout"):
             return before
+        if op == "DynamicQuantizeLinear":  # x is about scale (q - zero): the numbers themselves, with a scale of 1
+            self.rounded.append(where(node))
+            self.constants |= {node.output[1]: np.float32(1), node.output[2]: np.uint8(0)}
+            return before
         if op == "Cast" and attributes["to"] in FLOATS:
             return before
         if op in ("Flatten", "Reshape", "Squeeze"):
@@ -139,10 +169,12 @@ class Graph(Branches):
                 raise refusal(node, f"its bias has {bias.size} entries for {len(W)} outputs")
             b = None if bias is None else np.broadcast_to(bias, W.shape[:1]).astype(self.dtype)
             return (*before, self._affine(node, W, b))
-        if op == "MatMul":
+        if op in ("MatMul", "MatMulInteger"):
             if data[0] != operands[0]:
                 raise refusal(node, "its first factor is not rows of data")
             W = constant(1)
+            if op == "MatMulInteger":
+                W = W.astype(self.dtype) - (constant(3) if len(operands) > 3 else 0)
             return (*before, self._affine(node, (W[:, None] if W.ndim == 1 else W).T, None))
         if op == "BatchNormalization" and self.rows:
             if attributes.get("training_mode"):
@@ -184,6 +216,10 @@ class Graph(Branches):
         if W.dtype.kind != "f":
             raise refusal(node, f"its weight holds {W.dtype}; export the model without quantisation")
         return Affine(W, b)
+
+    def network(self, path: Sequence[Any], size: int | None = None) -> Network:
+        """The network that computes pieces one after the other, in the dtype of the graph."""
+        return super().network([p.to(self.like) if isinstance(p, Network) else p for p in path], size)
 
     def where(self, node: Any) -> str:
         """Name of a node in messages."""

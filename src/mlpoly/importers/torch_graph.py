@@ -19,7 +19,7 @@ from mlpoly.importers.adapters import has_own_adapter, matching_adapters
 from mlpoly.importers.advice import NORM, reason_of
 from mlpoly.importers.branches import Branch, Branches, FinalSoftmax
 from mlpoly.importers.parts import batch_scaling, does_nothing, kind_of, linear_weights
-from mlpoly.importers.probe import evaluated, is_plain
+from mlpoly.importers.probe import evaluated, is_plain, unwrapped
 from mlpoly.importers.scalar_functions import Elementwise, composed, elementwise
 from mlpoly.importers.torch_activations import activation_from_torch
 from mlpoly.networks import GLU, Affine, Chain, Network
@@ -71,14 +71,14 @@ class Forward(Branches):
             raise TypeError(f"{self.name} has no weights, such as those of a Linear, which a network needs.")
         weight = max(weights, key=lambda p: p.ndim)  # not the statistics of a batch norm, which may be wider
         self.like = torch.zeros(1, dtype=weight.dtype, device=weight.device)
-        self.module = evaluated(module)
+        self.original, self.module = unwrapped(module), evaluated(module)
         try:
             parameters = list(inspect.signature(self.module.forward).parameters.values())[1:]
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
             self.graph = _Tracer().trace(self.module, defaults)
         except Exception as error:  # the module's own code, on an input without numbers, may raise anything
-            said = " ".join(str(error).split())[:200]
-            raise TraceError(f"the forward of {self.name} cannot be traced ({said})") from error
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+            raise TraceError(f"from_torch cannot follow the forward of {self.name} ({said}).") from error
 
     def where(self, node: Any) -> str:
         """Name of a node in messages, with its line of code."""
@@ -89,7 +89,7 @@ class Forward(Branches):
 
     def refusal(self, node: Any, reason: str) -> TypeError:
         """The error for a node that cannot be taken."""
-        return TraceError(f"from_torch cannot take {self.where(node)} of {self.name}: {reason}.")
+        return TraceError(f"from_torch cannot take {self.where(node)} of {self.name}: {reason.rstrip('.')}.")
 
     def path(self) -> Branch:
         """The pieces from the input to the output."""
@@ -149,6 +149,8 @@ class Forward(Branches):
 
     def _module(self, node: fx.Node, module: nn.Module, flows: Sequence[_Flow]) -> Branch:
         """The pieces of a module that is not followed."""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise self.refusal(node, reason_of(module))
         if isinstance(module, nn.Bilinear):
             return self._bilinear(node, flows, module.weight, module.bias)
         if len(flows) > 1:
@@ -161,15 +163,21 @@ class Forward(Branches):
         if kind == "batch norm":
             return (batch_scaling(module),)
         if kind == "softmax":
-            return (FinalSoftmax(type(module).__name__, module),)
+            log = isinstance(module, nn.LogSoftmax)
+            return (FinalSoftmax(type(module).__name__, functional.log_softmax if log else functional.softmax),)
         if kind == "activation":
             if isinstance(module, nn.PReLU) and module.weight.numel() > 1:
                 return (Slopes(module.weight),)
             activation = activation_from_torch(module)
             return (Elementwise(activation.function, self.where(node), activation),)
         if kind == "unknown":
-            raise self.refusal(node, reason_of(module).rstrip(".") or "it is neither affine nor an activation")
-        net = self.convert(module)
+            if not (reason := reason_of(module)) and not any(True for _ in module.parameters()):
+                activation_from_torch(module)  # whose message lists the activations that are known
+            raise self.refusal(node, reason or "it is neither affine nor an activation of single units")
+        own = self.original
+        for name in str(node.target).split("."):  # not the copy in evaluation mode, which is not the caller's
+            own = unwrapped(own.get_submodule(name))
+        net = self.convert(own)
         return tuple(net.layers) if isinstance(net, Chain) else (net,)
 
     def _linear(self, node: fx.Node, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Branch | None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from mlpoly.importers.adapters import Adapter, matching_adapters
-from mlpoly.importers.advice import ROUTE, advice, check_visible
+from mlpoly.importers.advice import advice, check_visible, is_mixture
 from mlpoly.importers.branches import FinalSoftmax
 from mlpoly.importers.parts import batch_scaling, is_batch_norm, kind_of, linear_weights, parts_of
 from mlpoly.importers.probe import MismatchError, UnrunError, check_computes, is_plain, unwrapped
@@ -16,9 +16,9 @@ from mlpoly.importers.torch_graph import Forward, TraceError
 from mlpoly.networks import Network
 
 _REMEDY = (
-    "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "
-    "another function: remove them, or pass the weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several "
-    f"in an mlpoly.Chain, with mlpoly.Residual for residual connections. {ROUTE}"
+    "Hooks, or what it does with values that tracing does not see, make it another function: remove them, or pass the "
+    "weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several in an mlpoly.Chain, with mlpoly.Residual "
+    "for residual connections."
 )
 
 
@@ -32,18 +32,18 @@ def from_torch(module: nn.Module) -> Network:
     Parameters
     ----------
     module : torch.nn.Module
-        An ``nn.Sequential`` of any depth. Linears and activations become layers. A batch norm in evaluation mode is
-        folded into a Linear beside it. Dropout, Identity and ``Flatten(start_dim=1)`` are passed over: the network's
-        inputs are rows. A Softmax or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
-
-        A class of your own with such parts, under any names, if it computes them in the order in which it defines
-        them, perhaps with one activation for all layers, or adds its input to what they give.
+        An ``nn.Sequential`` or a class of your own, whose forward is followed (torch.fx). Linears, products with
+        weights, activations as modules, as functions or written out become layers; sums of a value and what is computed
+        from it are residual connections, products of two affine maps, one perhaps behind an activation, gated units. A
+        batch norm in evaluation mode is folded into a Linear beside it. Dropout and what makes rows of the input are
+        passed over. A softmax at the end is left out with a warning, and the outputs are the logits. Where forward
+        cannot be followed, a class is taken that computes its parts in the order in which it defines them.
 
         A feedforward block of Hugging Face transformers (of a layer, if the block has no module of its own,
         `find_blocks` finds it), or of TransformerLens.
 
-        Any other module needs an adapter, see `mlpoly.importers.torch.register_adapter`, or the way through ONNX:
-        ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, then `from_onnx`.
+        Any other module needs an adapter, see `mlpoly.importers.torch.register_adapter`, or, where forward depends on
+        sizes, the way through ONNX: ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, `from_onnx`.
 
     Returns
     -------
@@ -106,6 +106,10 @@ def convert(module: nn.Module, *, part: bool = False) -> Network:
                 raise
             refused = refused or error
             continue
+        except TypeError as error:
+            if refused is not None:
+                raise refused from error
+            raise
         return net
     raise refused or TypeError(advice(module))
 
@@ -135,32 +139,38 @@ def _check(adapter: Adapter, module: nn.Module, net: Network) -> None:
 
 
 def from_forward(module: nn.Module) -> Network:
-    """Convert a module by what its forward does, or, where that cannot be traced, by its parts in their order."""
-    alone = type(module).__module__.startswith("torch.nn.modules") and not isinstance(module, nn.Sequential)
-    whole = nn.Sequential(module) if alone else module
-    for part in whole.modules():  # what says what to do about one in training mode, or without weights
+    """Convert a module by what its forward does, or, where that cannot be followed, by its parts in their order."""
+    for part in module.modules():  # what says what to do about one in training mode, or without weights
         if is_batch_norm(part):
             batch_scaling(part)
         elif isinstance(part, nn.LazyLinear):
             linear_weights(part, "a part")
-    unlike = f"the {type(module).__name__} is more than its parts"
+    alone = type(module).__module__.startswith("torch.nn.modules") and not isinstance(module, nn.Sequential)
     try:
-        forward = Forward(whole, convert)
+        return _followed(module, nn.Sequential(module) if alone else module)
     except TraceError as error:
-        if not _has_parts(module):
-            raise TypeError(f"{advice(module)} ({error})") from error
-        forward = Forward(nn.Sequential(*parts_of(module)), convert)
-        unlike = f"{type(module).__name__} has the parts of an MLP, but computes something else"
+        if is_mixture(module) or not _has_parts(module):
+            raise TypeError(f"{error} {advice(module)}") from error.__cause__
+        try:
+            return _followed(module, nn.Sequential(*parts_of(module)))
+        except TypeError as second:
+            said = f"{error} Nor does it compute its parts in their order: {second}"
+            raise TypeError(said) from (error.__cause__ or second.__cause__)
+
+
+def _followed(module: nn.Module, whole: nn.Module) -> Network:
+    """The network that a forward shows, which is that of the module on test inputs."""
+    forward = Forward(whole, convert)
     path = forward.path()
     softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
     net = forward.network(path if softmax is None else path[:-1])
-    ending = None if softmax is None else softmax.function
+    unlike, ending = f"{type(module).__name__} is more than its forward", None if softmax is None else softmax.function
     check_computes(module, net, unlike, _REMEDY, whole=True, ending=ending)
     if softmax is not None:
         warnings.warn(
             f"from_torch leaves out the {softmax.where} at the end of {type(module).__name__}: the network's outputs "
             f"are the logits that enter it.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return net
 
