@@ -461,7 +461,7 @@ def test_any_module_by_name():
     assert [block.name for block in blocks] == ["layers.0", "layers.1"]
     x = torch.randn(5, D)
     assert_near(blocks[1].net()(x), model["layers"][1](x))
-    with pytest.raises(ValueError, match="matches no .*LayerNorm"):
+    with pytest.raises(ValueError, match=r"matches no .*LayerNorm"):
         find_blocks(model, "norm")
     with pytest.raises(ValueError, match="matches no"):
         find_blocks(model, "mlp")
