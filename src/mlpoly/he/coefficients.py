@@ -66,15 +66,6 @@ def unit_polynomials(poly: Polynomial, shared: bool = False, outside: float = 1e
     outside : float
         Probability with which some unit may leave its range, under the Gaussian marginals of the fit.
 
-    Returns
-    -------
-    UnitPolynomials
-
-    Raises
-    ------
-    TypeError
-        If the polynomial does not have this form; the message says why.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp

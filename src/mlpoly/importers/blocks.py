@@ -91,10 +91,6 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         Names or patterns as in a shell: ``model.layers.*.mlp``, ``*.layers.[0-3].mlp``. Leading parts of the names may
         be left out: ``layers.*.mlp``. All blocks by default.
 
-    Returns
-    -------
-    list of Block
-
     Examples
     --------
     >>> import torch, mlpoly as mp

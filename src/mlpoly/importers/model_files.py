@@ -53,14 +53,6 @@ def read_network(
     Network
         In NumPy. Weights in 16 bits become float32, unless they come from ONNX.
 
-    Raises
-    ------
-    FileFormatError
-        If the file is damaged.
-    ValueError
-        If it is not of these kinds, would run code, holds something else than one network, or leaves the activation or
-        the layout open.
-
     Examples
     --------
     >>> from tempfile import TemporaryDirectory

@@ -36,11 +36,6 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
     -------
     MLP, GLU, Affine, Chain or Residual
 
-    Raises
-    ------
-    TypeError
-        For a graph that is no such chain; the message names the node and says what can be done.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp

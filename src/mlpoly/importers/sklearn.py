@@ -51,13 +51,6 @@ def from_sklearn(estimator: Any) -> Network:
         warning. For a classifier they are logits, whose softmax is ``predict_proba``; for two classes (one output, the
         logit of ``classes_[1]``) or several labels their sigmoid.
 
-    Raises
-    ------
-    TypeError
-        For a step that is not affine, and for other estimators; the message names the remedy.
-    ValueError
-        For an estimator that is not fitted.
-
     Notes
     -----
     Folding is exact up to rounding: inputs far from zero lose as many digits as the ratio of their mean to their

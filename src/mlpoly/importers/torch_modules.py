@@ -59,12 +59,6 @@ def from_torch(module: nn.Module) -> Network:
     MLP, GLU, Affine, Chain or Residual
         With one hidden layer an `MLP` or `GLU`.
 
-    Raises
-    ------
-    TypeError
-        If the module cannot be converted, or computes something else than its parts suggest, which test inputs reveal
-        (they run the forward hooks of a Sequential or class). The message says what to do.
-
     Notes
     -----
     The test inputs are random, of standard deviations 1, 10, 100 and 10 000. They reveal differences of a few parts in

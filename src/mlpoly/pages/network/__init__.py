@@ -76,11 +76,6 @@ def report(
     Path
         The page.
 
-    Raises
-    ------
-    ValueError
-        If the arguments do not match, x has rows with NaN, or a file would run code; the message says what to do.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp, tempfile, pathlib
