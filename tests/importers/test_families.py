@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 import mlpoly as mp
-from mlpoly.importers import feedforward_blocks, find_blocks, from_torch
+from mlpoly.importers import find_blocks, from_torch
 from mlpoly.importers.advice import is_mixture
 from mlpoly.importers.torch import activation_from_torch, register_adapter
 from mlpoly.importers.torch_modules import convert
@@ -177,7 +177,6 @@ def test_blocks_of_a_model(case):
     model = case.build()
     blocks = find_blocks(model)
     assert [b.name for b in blocks] == case.names
-    assert list(feedforward_blocks(model)) == case.names
     seen = record(model, blocks, case.feed)
     for b in blocks:
         net = b.net()

@@ -120,7 +120,7 @@ def _check(circuit: Circuit) -> None:
 
 @dataclass(frozen=True)
 class EncryptedRows:
-    """Rows of inputs or outputs in one ciphertext of SEAL; `key` is the fingerprint of the public key that encrypted them."""
+    """Rows of inputs or outputs in one ciphertext of SEAL, with the fingerprint of the key that encrypted them."""
 
     ciphertext: Any = field(repr=False)
     rows: int

@@ -107,8 +107,7 @@ class EncryptedSession:
         write_tensors(path, {name: to_bytes(key) for name, key in self._public_keys().items()}, header)
 
     def load(self, path: str | PathLike[str]) -> EncryptedRows:
-        """Read rows that `EncryptedRows.save` wrote.
-        """
+        """Read rows that `EncryptedRows.save` wrote."""
         header, arrays = read_format(path, CIPHERTEXT, "a ciphertext, as session.encrypt(x).save(path) writes it")
         if header.get("key") != self._key:
             raise FileFormatError(f"{path} was encrypted with other keys than those of this session.")

@@ -107,7 +107,8 @@ def attribute(
     The blocks see the activations of the original model, nothing is grafted. Only the direct path is counted: block,
     residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The divisor
     of the final norm is that of the whole model at this position, so that contributions are linear in the blocks'
-    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs.
+    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs. ``print`` shows a table
+    of the tokens, ``rows()`` has every block by itself.
 
     Parameters
     ----------
@@ -124,11 +125,6 @@ def attribute(
         Tokenizer of the prompt and source of the texts of tokens; a list of texts (`vocabulary`) is enough for ids.
     centred : bool
         Take the logit less the mean of all logits, which the softmax does not see.
-
-    Returns
-    -------
-    Attribution
-        ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
     """
     chosen = polynomials_of(polys)
     ids = prompt_ids(prompt, tokenizer)
