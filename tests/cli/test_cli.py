@@ -16,6 +16,7 @@ import mlpoly
 from mlpoly import cli
 from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
+from mlpoly.progress_bars import progress
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
@@ -308,6 +309,7 @@ def test_bars_on_a_terminal_alone(data, tmp_path, capfd, monkeypatch):
     json.loads(out)
     assert main([*arguments, "--out", str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "training, seed 0" not in capfd.readouterr().err
+    assert progress(True)  # --quiet is for one command
 
 
 def test_where_data_is_looked_for(capfd, tmp_path, monkeypatch):

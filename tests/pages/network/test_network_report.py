@@ -310,6 +310,12 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
             {"inputs": mp.GaussianMixture.from_labels(data(50, 3), np.arange(50) % 2)},
             id="mixture",
         ),
+        pytest.param(
+            network(d=40),
+            data(90, 40),
+            {"inputs": mp.GaussianMixture.from_labels(data(90, 40), np.arange(90) % 2), "degree": 3},
+            id="too many monomials",
+        ),
         pytest.param(mp.Affine([[1.0, 2.0, 3.0]], [1.0]), data(50, 3), {}, id="linear"),
         pytest.param(network(d=3, o=40), data(50, 3), {"examples": 0}, id="many outputs, no examples"),
     ],
