@@ -534,14 +534,6 @@ def test_merge_equals_the_whole() -> None:
     assert len(merged.merge(one).provenance["merged"]) == 3
 
 
-def test_merge_of_merged_outliers() -> None:
-    model, batches = llama(), token_ids(3)
-    parts = [collect(model, [b], groups="norm") for b in batches]
-    merged = parts[0].merge(parts[1]).merge(parts[2])
-    assert merged.tokens == 63 and len(merged.provenance["merged"]) == 3
-    assert merged.provenance["groups"]["kind"] == "norm 2" and "medians" not in merged.provenance["groups"]
-
-
 class Wrapper(nn.Module):
     """Passes everything on, as wrappers for several GPUs do."""
 

@@ -43,7 +43,7 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
     ...     '<double[2, 2] W = {1.0, 0.0, 0.0, 1.0}> { h = MatMul (x, W) y = Relu (h) }'
     ... )
     >>> mp.from_onnx(model)  # or mp.from_onnx("model.onnx")
-    MLP(2 -> 2, relu)
+    MLP(2 -> 2 -> 2, relu)
     """
     proto = _loaded(model)
     graph = Graph(proto, _chosen_output(proto, output))
