@@ -24,12 +24,11 @@ Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blo
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
-    """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.
+    """Parts (..., degree + 1) of ``direction . poly(x)`` by Hermite degree under the inputs of the fit.
 
-    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``: what degree k adds to the best polynomial
-    of degree k - 1, by Hermite degree under the inputs of the fit. Under one Gaussian the parts are orthogonal; under a
-    mixture they only add up. They are not the monomials of x, which depend on where zero is and cancel one another. `x`
-    (..., d) are inputs of the block, and `direction`, (o,) or (..., o), has weights of the outputs.
+    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, at inputs x (..., d) of the block and for
+    weights (o,) or (..., o) of the outputs. Under one Gaussian the parts are orthogonal. They are not the monomials of
+    x, which depend on where zero is and cancel one another.
     """
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")

@@ -1,8 +1,4 @@
-"""The paper's experiments, one function each, and `reproduce`, which runs them.
-
-Every function works in a study's folder: it reads what the ones before it left there and saves what it adds. A killed
-one resumes where it was.
-"""
+"""The paper's experiments in a study's folder, one function for each stage, and `reproduce`, which runs them."""
 
 from __future__ import annotations
 

@@ -111,10 +111,9 @@ class _Trainer:
         return self.order[1][place * size : (place + 1) * size]
 
     def averaged(self) -> dict[str, Tensor]:
-        """The averaged weights x of schedule-free training; those being trained, y, are left as they are.
+        """The averaged weights x = y + (1 - 1/b) (z - y) of schedule-free training; those being trained, y, stay.
 
-        With y = (1 - b) z + b x, x = y + (1 - 1/b) (z - y). The optimiser's own `eval` does the same in place, and
-        its `train` takes it back but for rounding, which would make the weights depend on how often one looks.
+        The optimiser's own `eval` and `train` do the same in place and back, with rounding by how often one looks.
         """
         beta = self.optimizer.param_groups[0]["betas"][0]
         state = self.optimizer.state
