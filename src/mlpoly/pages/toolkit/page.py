@@ -42,7 +42,7 @@ class Section:
 
 @dataclass
 class Page:
-    """A page that opens from a file, without a network: `page.section(anchor, title).add(text)`, then `page.write(path)`."""
+    """A page that opens from a file, without a network; its sections are added one by one."""
 
     title: str
     kind: str = "A report"  # stands above the title, with the version of the library that made it
