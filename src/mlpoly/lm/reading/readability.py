@@ -72,11 +72,9 @@ def readability(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to.
-    features : FeatureSet, or several
-    batches, held_out : iterable
-        Batches of tokens, as `collect` takes them, to fit to and to judge on: different text.
+    model, features, batches, held_out
+        The language model, a FeatureSet of it, or several, and batches of tokens, as `collect` takes them, to fit to
+        and to judge on: different text.
     last : int
         Number of last tokens, the current one included.
     active : float
