@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mlpoly.arrays import as_number
 from mlpoly.certificates.branch import Part, refine
 from mlpoly.certificates.build import add, add_difference
 from mlpoly.certificates.graph import Graph
@@ -124,9 +124,8 @@ def certify(
     f, against = _checked("f", f), None if against is None else _checked("against", against)
     if against is not None:
         check_functions(f, against, ("f", "against"))
-    for name, value in (("seconds", seconds), ("tolerance", tolerance)):
-        if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a number that is not negative, got {value!r}.")
+    seconds = as_number("seconds", seconds, "a number that is not negative", 0, edge=True)
+    tolerance = as_number("tolerance", tolerance, "a number that is not negative", 0, edge=True)
     start = time.monotonic()
     places = regions(f.dim_in, low, high, inputs, radius)
     graph = Graph(f.dim_in)

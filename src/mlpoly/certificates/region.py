@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, as_number, check_shape, to_numpy
 from mlpoly.certificates.functions import EPS
 from mlpoly.inputs import Gaussian, GaussianMixture
 
@@ -147,10 +146,9 @@ def regions(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> tuple[Re
         raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     if inputs.dim != dim:
         raise ValueError(f"inputs have {inputs.dim} dimensions, but the function has {dim} inputs.")
-    if isinstance(radius, bool) or not isinstance(radius, float | int) or not 0 < radius < math.inf:
-        raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
+    radius = as_number("radius", radius, "a positive number of standard deviations", 0)
     parts = inputs.to(np.zeros(1)).components
-    return tuple(Ellipsoid(np.asarray(g.mean), np.asarray(g.covariance), float(radius)) for g in parts)
+    return tuple(Ellipsoid(np.asarray(g.mean), np.asarray(g.covariance), radius) for g in parts)
 
 
 def _side(name: str, value: Any, dim: int) -> np.ndarray:
