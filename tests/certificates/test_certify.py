@@ -249,6 +249,7 @@ def test_overflow_is_an_infinite_bound():
     assert np.isinf(found.high).all() and np.isinf(found.low).all()
 
 
+SEEDS = {1: 5, 3: 1}  # of networks that are not of one class, and polynomials of which some differ
 NET = network("MLP", "relu", 2, 3, 1)
 
 
@@ -272,6 +273,45 @@ NET = network("MLP", "relu", 2, 3, 1)
 )
 def test_mistakes_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_same_class_is_true_false_or_open(outputs):
+    """True is checked on a grid, false at the input it names; every answer comes up for some box."""
+    rng, answers = np.random.default_rng(4), []
+    net = network("MLP", "tanh", 2, 6, outputs, seed=SEEDS[outputs])
+    poly = mp.fit(net, mp.Gaussian.standard(2), 3)
+
+    def classes(f, x):
+        values = f(x)
+        return (values[:, 0] > 0).astype(int) if outputs == 1 else values.argmax(axis=1)
+
+    for _ in range(20):
+        low = rng.uniform(-2, 1.5, 2)
+        high = low + rng.uniform(0.02, 0.5, 2)
+        found = mp.same_class(net, poly, low, high, seconds=10)
+        answers.append(found.answer)
+        grid = np.stack(np.meshgrid(*[np.linspace(a, b, 60) for a, b in zip(low, high, strict=True)]), -1).reshape(
+            -1, 2
+        )
+        same = classes(net, grid) == classes(poly, grid)
+        if found:
+            assert same.all()
+        elif found.answer == "false":
+            assert (found.x >= low).all() and (found.x <= high).all()
+            assert (int(classes(net, found.x[None])[0]), int(classes(poly, found.x[None])[0])) == found.classes
+            assert found.classes[0] != found.classes[1] and "false" in str(found)
+    assert {"true", "false"} <= set(answers)
+    both = mp.same_class(net, net, -2, 2, seconds=0)  # no box is certified where the class changes
+    assert both.answer == "open" and both.left == 1 and not both
+
+
+def test_classes_over_ellipsoids():
+    net = network("MLP", "tanh", 2, 6, 3, seed=1)
+    poly = mp.fit(net, mp.Gaussian.standard(2), 3)
+    near = mp.Gaussian(np.array([1.0, -1.0]), 1e-4 * np.eye(2))
+    assert mp.same_class(net, poly, inputs=near, radius=1.0).answer == "true"
+    assert mp.same_class(net, poly, inputs=mp.Gaussian.standard(2), radius=5.0).answer == "false"
 
 
 @pytest.mark.slow

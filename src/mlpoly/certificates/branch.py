@@ -46,7 +46,7 @@ def refine(
         if gap[row] <= 1 or time.monotonic() > deadline:
             break
         part = parts.pop(int(np.argmax([part.upper[row] for part in parts])))
-        for box in part.box.halves(_widest(graph, node, rows[row], part.box, rng)):
+        for box in part.box.halves(widest(graph, node, rows[row : row + 1], part.box, rng)):
             ranges = Ranges.of(graph, box, _STEPS, deadline, fine=False)
             bound = np.minimum(ranges.upper(node, rows, _STEPS, deadline), part.upper)
             x = box.sample(4, rng)
@@ -61,10 +61,11 @@ def refine(
     return np.maximum(upper, lower), len(parts)
 
 
-def _widest(graph: Graph, node: int, row: np.ndarray, box: Box, rng: np.random.Generator) -> int:
-    """The input along which the gradient varies most over a box: what is linear in it needs no cut."""
+def widest(graph: Graph, node: int, rows: np.ndarray, box: Box, rng: np.random.Generator) -> int:
+    """The input along which gradients of the rows vary most over a box: what is linear in it needs no cut."""
     x = box.sample(_PROBES, rng)
-    slopes = graph.gradient(graph.values(x), node, np.repeat(row[None], len(x), axis=0))
-    width = box.high - box.low
-    change = np.nan_to_num(slopes.max(axis=0) - slopes.min(axis=0)) * width
+    values, width, change = graph.values(x), box.high - box.low, np.zeros(graph.dim)
+    for row in rows:
+        slopes = graph.gradient(values, node, np.repeat(row[None], len(x), axis=0))
+        change = np.maximum(change, np.nan_to_num(slopes.max(axis=0) - slopes.min(axis=0)) * width)
     return int(np.argmax(change if change.max() > 0 else width))
