@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import pickle
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -28,10 +29,8 @@ def unpacked(name: str) -> Path:
     if not folder:
         raise Skip("it needs the packages of its first lines in a folder named by MLPOLY_PACKAGES")
     key = name.lower().replace("-", "_")
-    files = [p for p in Path(folder).iterdir() if p.suffix in (".whl", ".deb") and p.name.lower().startswith(f"{key}")]
-    found = next(
-        (p for p in files if p.name.lower()[len(key)] in "-_" and p.name.lower()[len(key) + 1].isdigit()), None
-    )
+    named = re.compile(rf"{key}[-_]\d.*\.(whl|deb)", re.IGNORECASE)
+    found = next((path for path in sorted(Path(folder).iterdir()) if named.fullmatch(path.name)), None)
     if found is None:
         raise Skip(f"{name} is not in {folder}")
     place = FOLDER / "packages" / key
@@ -39,14 +38,15 @@ def unpacked(name: str) -> Path:
         if found.suffix == ".whl":
             zipfile.ZipFile(found).extractall(place)
         else:
-            tarfile.open(fileobj=io.BytesIO(_debian(found.read_bytes()))).extractall(place, filter="data")
+            with tarfile.open(fileobj=io.BytesIO(_debian(found.read_bytes()))) as files:
+                files.extractall(place, filter="data")
     return place
 
 
 def _debian(data: bytes) -> bytes:
     """The archive of files inside a .deb, which is an ar archive."""
     at = 8
-    while not data[at : at + 8] == b"data.tar":
+    while data[at : at + 8] != b"data.tar":
         size = int(data[at + 48 : at + 58])
         at += 60 + size + size % 2
     return data[at + 60 : at + 60 + int(data[at + 48 : at + 58])]

@@ -49,10 +49,11 @@ def cases(train: list[Any]) -> Iterator[Case]:
     yield Case(free, (3, 2), {**fitted, "coefficients": "free"})
     yield Case(f"closed form{auto}", (3, 2, 1, 4, 5), {"method": "gaussian", "bound": "auto"})
     for count in GROUPS:
-        clusters = {"groups": TokenClusters(count)} if count > 1 else {}
+        clusters: Any = TokenClusters(count) if count > 1 else "first"
+        apart = f"{count} clusters" if count > 1 else "first token apart"
         for way in ("neuronwise", "joint"):
-            yield Case(f"{way} under {count} groups", (2, 3), {"method": way}, **clusters)
-            yield Case(f"{way} under {count} groups{auto}", (2, 3), {"method": way, "bound": "auto"}, **clusters)
+            yield Case(f"{way}, {apart}", (2, 3), {"method": way}, groups=clusters)
+            yield Case(f"{way}, {apart}{auto}", (2, 3), {"method": way, "bound": "auto"}, groups=clusters)
     yield Case("closed form", (1, 2, 3, 4, 5), {"method": "gaussian"}, exact=True)
     yield Case(f"closed form{own}", (1, 2, 3, 4, 5), {"method": "gaussian", "bound": BOUND})
     for bound in BOUNDS:
@@ -181,20 +182,22 @@ def _by_block(table: dict[str, Any]) -> Figure:
 
 
 def _by_bound(table: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
     axis = figure.subplots()
     for degree, color in (("3", "C0"), ("5", "C1")):
         costs = [table[f"closed form, lines beyond {b:g} sigma"][degree]["change"] for b in BOUNDS]
         axis.loglog(BOUNDS, costs, "o-", color=color, markersize=4, label=f"closed form, degree {degree}")
         for way, style in (("closed form", ":"), ("fitted to the tokens", "--")):
             chosen = table[f"{way}, lines where best"][degree]["change"]
-            axis.axhline(chosen, linestyle=style, color=color, linewidth=1, label=f"{way}, bounds chosen")
+            axis.axhline(
+                chosen, linestyle=style, color=color, linewidth=1, label=f"{way}, degree {degree}, bounds chosen"
+            )
     axis.set_xticks(BOUNDS, [f"{b:g}" for b in BOUNDS])
     axis.minorticks_off()
     axis.set_xlabel("bound, standard deviations of a preactivation")
     axis.set_ylabel("nats added, all 30 blocks replaced")
     axis.grid(True, alpha=0.3)
-    axis.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside right upper")
     return figure
 
 

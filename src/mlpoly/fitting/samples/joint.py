@@ -173,7 +173,7 @@ class JointFit:
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
         others, m = self._sums[True], self.features.each.dim_out
         self.learned, values = self._problem(self._sums[False]), _GRID if shrinkage is None else [shrinkage]
-        values = values if m <= MANY else values[:: -(-len(values) // 10)]  # one for each decade: each takes a solution
+        values = values if m <= MANY else values[:: -(-len(values) // 10)]  # each takes a solution
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
         self.before = scalar(namespace(others=others).linalg.trace(others[m + 1 :, m + 1 :]) / others[0, 0])
         return self
