@@ -362,7 +362,7 @@ def test_a_model_without_blocks(tmp_path, capsys):
 
 def test_wrong_options_are_refused_before_anything_is_loaded(capsys):
     for options, message in (
-        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'samples'"),
+        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'joint', 'samples'"),
         ({"bound": -1.0}, "bound must be a positive number"),
     ):
         with pytest.raises(ValueError, match=message):
