@@ -20,6 +20,7 @@ from mlpoly.arrays import (
     safe_root,
     scalar,
 )
+from mlpoly.arrays.host import by_value
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
@@ -36,6 +37,7 @@ from mlpoly.units import energies
 _ROWS = 8192  # samples drawn at once
 
 
+@by_value
 def fvu(
     net: Network | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
