@@ -36,12 +36,7 @@ class PolynomialModule(nn.Module):
     Parameters
     ----------
     polynomial : Polynomial
-        Any form, of any array library.
-
-    Attributes
-    ----------
-    polynomial : Polynomial
-        The polynomial over the present buffers.
+        Any form, of any array library; as an attribute, the polynomial over the present buffers.
     """
 
     def __init__(self, polynomial: Polynomial) -> None:
