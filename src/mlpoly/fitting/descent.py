@@ -16,9 +16,8 @@ from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.trainable import Trainable, trainable
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.networks import Network
-from mlpoly.polynomials import Polynomial, Source
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Source
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import ErrorSums
@@ -32,9 +31,7 @@ _SCALES = 4096  # least number of samples for measuring scales
 _ROWS = 4096  # samples evaluated at a time
 _POWERS = 10  # iterations of the power method: a curvature is needed only to a few per cent
 _MOMENTUM = 0.9
-# Default learning rates, found on MNIST's mixture at d = 196 and on small networks. Dense and chaos forms diverge from
-# about 12 on; a ridge form is a product of readout and series, whose curvature grows during training.
-_RATE, _RATE_OF_NEURONS = 5.0, 2.0
+_RATE = 5.0  # default, found on MNIST's mixture at d = 196 and on small networks; descents diverge from about 12 on
 _WARMUP = 20  # the learning rate rises from zero during the first 1 / 20 of the steps
 _LOOKS = 20  # evaluations on the held-out samples
 _HOPELESS = 100.0  # an error this many times that of the start, or the variance, counts as divergence
@@ -55,7 +52,7 @@ class Descent:
     def __init__(
         self,
         net: Network,
-        poly: Polynomial,
+        poly: DensePolynomial | ChaosPolynomial,
         inputs: Inputs,
         steps: int,
         batch_size: int,
@@ -76,15 +73,13 @@ class Descent:
                 "it varies."
             )
         self.spread = math.sqrt(self.variance / self.target.shape[1])  # root mean square deviation of an output
-        # The covariance of a dense form needs several samples per dimension; a ridge form needs only variances.
-        rows = _SCALES if isinstance(poly, NeuronPolynomial) else max(_SCALES, 4 * poly.dim_in)
-        sample = self._batch(max(rows, batch_size), _CALIBRATION, 0)
+        # A covariance needs several samples per dimension.
+        sample = self._batch(max(_SCALES, 4 * poly.dim_in, batch_size), _CALIBRATION, 0)
         self.problem = trainable(map_polynomial(poly, lambda a: on(a, self.like).detach()), sample.double(), batch_size)
         units = steps_of(self.problem, sample[:batch_size], _stream_seed(seed, _CALIBRATION, 1))
         # over the second derivative of the loss in the values; the divergence's is at most 1/2
         self.units = [unit * (2 if loss == "kl" else self.spread) for unit in units]
-        default = _RATE if self.problem.separate else _RATE_OF_NEURONS
-        self.rate, self.attempts = (default, _ATTEMPTS) if learning_rate is None else (learning_rate, 1)
+        self.rate, self.attempts = (_RATE, _ATTEMPTS) if learning_rate is None else (learning_rate, 1)
         self.best, self.best_step, self.taken, self.reason = self.problem.parameters, 0, 0, "steps"
         self.history = [(0, _mean(self._errors(self.before)))]
 
@@ -120,17 +115,8 @@ class Descent:
         converged = self.reason == "steps"
         summary = f"FVU {fvu_before:.4g} -> {fvu:.4g}, best at step {step} of {self.taken}"
         summary += "" if converged else f", stopped early ({self.reason})"
-        history = tuple(self.history)
-        report = FitReport(
-            "fine-tuning",
-            summary,
-            fvu=fvu,
-            converged=converged,
-            iterations=self.taken,
-            history=history,
-            details=details,
-        )
-        return replace(poly, report=report)
+        figures: dict[str, Any] = {"fvu": fvu, "converged": converged, "iterations": self.taken, "details": details}
+        return replace(poly, report=FitReport("fine-tuning", summary, history=tuple(self.history), **figures))
 
     def _attempt(self) -> None:
         """Take the remaining steps from the best iterate; an interrupt keeps the best."""
@@ -147,10 +133,8 @@ class Descent:
         try:
             with progress_bar("fine-tuning", self.steps) as update:
                 for step in range(self.taken + 1, self.steps + 1):
-                    error, self.taken = (
-                        self._step(optimizer, theta, self._batch(self.batch_size, _TRAINING, step)),
-                        step,
-                    )
+                    error = self._step(optimizer, theta, self._batch(self.batch_size, _TRAINING, step))
+                    self.taken = step
                     diverged = not error < hopeless
                     if diverged or step % every == 0 or step == self.steps:
                         self._look(optimizer, theta)
@@ -214,8 +198,8 @@ def steps_of(problem: Trainable, x: Tensor, seed: int) -> list[float]:
     """
     rng = np.random.default_rng(seed)
     with torch.enable_grad():
-        # Outputs with parameters of their own all have the same curvature, so one is enough.
-        theta = [(p[:1] if problem.separate else p).detach().requires_grad_() for p in problem.parameters]
+        # Outputs have parameters of their own, along the first axis, and all the same curvature: one is enough.
+        theta = [p[:1].detach().requires_grad_() for p in problem.parameters]
         values = problem.build(theta)(x)
         probe = torch.zeros_like(values, requires_grad=True)
         pulled = torch.autograd.grad(values, theta, probe, create_graph=True)

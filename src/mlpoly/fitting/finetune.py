@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeVar
+from typing import Literal
 
-from mlpoly.arrays import as_integer, namespace
+from mlpoly.arrays import as_integer, cast_like, namespace
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import InputsLike, checked_inputs
 from mlpoly.networks import Network, check_network
-from mlpoly.polynomials import Polynomial
-
-P = TypeVar("P", bound=Polynomial)
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial, to_dense
+from mlpoly.records import replace
 
 
 def finetune(
     net: Network,
-    poly: P,
+    poly: Polynomial,
     inputs: InputsLike,
     *,
     steps: int = 200,
@@ -24,20 +23,20 @@ def finetune(
     learning_rate: float | None = None,
     loss: Literal["mse", "kl"] = "mse",
     seed: int = 0,
-) -> P:
+) -> DensePolynomial | ChaosPolynomial:
     """Improve a polynomial on samples of inputs that are not Gaussian, by schedule-free gradient descent.
 
     It looks at the error on held-out samples after every twentieth of the steps, and returns the best iterate if that
     beats the start by more than three standard errors of the difference; otherwise the start. Needs PyTorch and the
-    package ``schedulefree``, whatever the array library of the polynomial. For a Gaussian mixture and on samples,
-    ``fit`` finds the optimum directly.
+    package ``schedulefree``, whatever the array library of the polynomial. For a mixture and on samples, ``fit`` finds
+    the optimum directly; ``method="joint"`` that of all neurons.
 
     Parameters
     ----------
     net : network
         Network in the array library and on the device of the polynomial.
-    poly : RidgePolynomial, DensePolynomial, ChaosPolynomial or BoundedPolynomial
-        Start of the descent. All its coefficients are trained; the directions of a ridge polynomial are fixed.
+    poly : DensePolynomial, ChaosPolynomial, or RidgePolynomial of degree up to 2
+        Start of the descent, all of whose coefficients are trained; a ridge polynomial is made dense.
     inputs : Gaussian, GaussianMixture, Samples, array (n, d) or data frame
         Source of the batches: fresh draws at each step, or random rows. 4096 draws are held out, or up to a fifth of
         the rows, which are then excluded from training.
@@ -45,8 +44,8 @@ def finetune(
         Number of steps, and of samples in each.
     learning_rate : float, optional
         In units of 1 / (largest curvature of the loss on a batch), measured at the start for each group of
-        coefficients. By default 5 (2 for a ridge or bounded polynomial, which is not linear in its coefficients); each
-        time the default diverges, it is divided by four and the descent resumes from the best iterate.
+        coefficients. By default 5; each time that diverges, it is divided by four and the descent resumes from the
+        best iterate.
     loss : {"mse", "kl"}
         Squared error, or divergence of the softmax of the polynomial from that of the network; of the sigmoid for a
         network with one output.
@@ -55,13 +54,12 @@ def finetune(
 
     Returns
     -------
-    polynomial of the same form
-        In the array library, dtype and device of `poly`; a ridge polynomial with the shifts and scales of the samples.
-        Its ``.report`` is of the held-out samples: ``fvu``, and ``history``, pairs of a step and the FVU, or with
-        ``loss="kl"`` the divergence in nats. Its details are ``fvu_before``, of the start, ``best_step``, whose iterate
-        is returned (0 for the start), ``reason``, why it ended ("steps", or with a warning "diverged" or
-        "interrupted"), ``standard_error`` of the gain, the last ``learning_rate``, and for "kl" the divergences
-        ``kl_before`` and ``kl``.
+    DensePolynomial or ChaosPolynomial
+        In the array library, dtype and device of `poly`. Its ``.report`` is of the held-out samples: ``fvu``, and
+        ``history``, pairs of a step and the FVU, or with ``loss="kl"`` the divergence in nats. Its details are
+        ``fvu_before``, of the start, ``best_step``, whose iterate is returned (0 for the start), ``reason``, why it
+        ended ("steps", or with a warning "diverged" or "interrupted"), ``standard_error`` of the gain, the last
+        ``learning_rate``, and for "kl" the divergences ``kl_before`` and ``kl``.
 
     Examples
     --------
@@ -91,6 +89,11 @@ def finetune(
         )
     namespace(poly=poly.prototype, net=net.prototype)
     inputs = checked_inputs(net, inputs)
+    if isinstance(poly, RidgePolynomial) and poly.degree <= 2:
+        poly = replace(to_dense(poly, cast_like(inputs.mean, poly.prototype)), source=poly.source, inputs=poly.inputs)
+    if not isinstance(poly, DensePolynomial | ChaosPolynomial):
+        kind = f"a {type(poly).__name__} of degree {poly.degree}"
+        raise TypeError(f"poly is {kind}; neurons are fitted to data by mlpoly.fit(net, x, degree, method='joint').")
     with explain_missing("finetune"):
         from mlpoly.fitting.descent import Descent  # needs torch and schedulefree
     return Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result(inputs)

@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 
-from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import products
-from mlpoly.polynomials import BoundedPolynomial, ChaosPolynomial, DensePolynomial, Polynomial, RidgePolynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial
 from mlpoly.polynomials.base import map_polynomial
-from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.records import replace
-from mlpoly.units import Series, Units
 
 Tensor = torch.Tensor
 Build = Callable[[Sequence[Tensor]], Any]  # from parameters, in any precision, to a polynomial for inputs in the same
@@ -31,12 +28,10 @@ _FLOOR_FULL, _FLOOR_HALF = 1e-4, 1e-2  # fraction of the mean variance below whi
 
 @dataclass(frozen=True)
 class Trainable:
-    """A polynomial as a function of parameters: one tensor for each group of similar features."""
+    """A polynomial as a linear function of parameters: one tensor (o, ...) for each group of similar features."""
 
     parameters: list[Tensor]
     build: Build
-    # whether each output is linear in parameters of its own, along their first axis: then all have the same curvature
-    separate: bool
 
     def polynomial(self, parameters: Sequence[Tensor]) -> Any:
         """The polynomial at given parameters, in float64 and in the form that it had."""
@@ -47,7 +42,7 @@ class Trainable:
         return poly if poly.quadratic is None else replace(poly, quadratic=0.5 * (poly.quadratic + poly.quadratic.mT))
 
 
-def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
+def trainable(poly: DensePolynomial | ChaosPolynomial, sample: Tensor, batch_size: int) -> Trainable:
     """Parameters of a polynomial over tensors, for descent on batches of the distribution of `sample` (n, d).
 
     Fewer features than a batch has samples are whitened. More are not whitened fully: sampling noise would limit the
@@ -55,18 +50,12 @@ def trainable(poly: Polynomial, sample: Tensor, batch_size: int) -> Trainable:
     """
     dtype: Any = poly.prototype.dtype
     wide: Any = map_polynomial(poly, lambda a: a.double())
-    if isinstance(poly, NeuronPolynomial):
-        parameters, build = _neurons(wide, sample)
-    elif isinstance(poly, DensePolynomial):
+    if isinstance(poly, DensePolynomial):
         full = math.comb(poly.dim_in + poly.degree, poly.degree) <= batch_size
         parameters, build = _dense(wide.expanded(), sample, full)
-    elif isinstance(poly, ChaosPolynomial):
-        parameters, build = _chaos(wide, sample, len(poly.exponents) <= batch_size)
     else:
-        raise TypeError(
-            f"poly must be a RidgePolynomial, a DensePolynomial or a ChaosPolynomial, got {type(poly).__name__}."
-        )
-    return Trainable([p.to(dtype) for p in parameters], build, not isinstance(poly, NeuronPolynomial))
+        parameters, build = _chaos(wide, sample, len(poly.exponents) <= batch_size)
+    return Trainable([p.to(dtype) for p in parameters], build)
 
 
 def _dense(poly: Any, sample: Tensor, full: bool) -> tuple[list[Tensor], Build]:
@@ -99,7 +88,8 @@ def _dense(poly: Any, sample: Tensor, full: bool) -> tuple[list[Tensor], Build]:
 def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> tuple[list[Tensor], Build]:
     """Features he_a(z), scaled to unit mean square, and whitened while a batch outnumbers them."""
     features = products((sample - poly.center) @ poly.whitener.T, poly.table).T  # (n, t)
-    scale = _positive(features.square().mean(0).sqrt())
+    scale = features.square().mean(0).sqrt()
+    scale = scale.where(scale > 1e-9 * scale.max(), torch.ones_like(scale))  # features that vanish stay as they are
     T = inverse = torch.eye(len(scale)).to(scale)
     if full:  # The constant is one of the features, so they are not centred.
         T, inverse = _whitener(_covariance(features / scale), True)
@@ -109,58 +99,6 @@ def _chaos(poly: ChaosPolynomial, sample: Tensor, full: bool) -> tuple[list[Tens
         return replace(base, values=theta[0] @ (T / scale).to(theta[0].dtype))
 
     return [poly.values * scale @ inverse], build
-
-
-def _neurons(poly: Any, sample: Tensor) -> tuple[list[Tensor], Build]:
-    """Series in preactivations that are standardised under the sample, and a readout of standardised hidden units.
-
-    Coefficients are trained times the effect that a change of them has on the outputs: the size of the neuron's
-    readout, for second factors times their spread. The hidden units are not whitened: they change while their readout
-    is trained, and readouts of directions without variance at the start would then blow up. A bounded polynomial keeps
-    its scales, because its bounds are multiples of them.
-    """
-    if isinstance(poly, RidgePolynomial):
-        poly = _standardised(poly, sample)
-    plain, gated, readout = poly.series.plain, poly.series.gated, poly.readout
-    y, z = poly.forms_at(sample)
-    gain = torch.ones_like(plain[0]) if readout is None else _positive(readout.norm(dim=0))
-    gate_gain = gain
-    if z is not None:  # times the root mean square (h,) of the part that the preactivation does not explain
-        gate_gain = gain * _positive(poly.units.residual(z, poly.units.standardise(y)).square().mean(0).sqrt())
-    # The constants of the series would only duplicate the bias, if there is a readout.
-    first, lines = 0 if readout is None else 1, isinstance(poly, BoundedPolynomial) and poly.degree
-    factors = {"plain": gain, "gated": gate_gain, "slopes": gain, "gate_slopes": gate_gain}
-    known = {"plain": plain[first:], "gated": gated}
-    known |= {name: getattr(poly, name) for name in ("slopes", "gate_slopes")} if lines else {}
-    start = {name: a * factors[name] for name, a in known.items() if a is not None and len(a)}
-    if readout is not None:
-        hidden = poly.neurons(y, z)
-        mean, size = hidden.mean(0), _positive(hidden.std(0, correction=0))
-        bias = readout @ mean + (0 if poly.bias is None else poly.bias)
-        start = {"bias": bias, "readout": readout * size} | start
-
-    def build(theta: Sequence[Tensor]) -> Any:
-        dtype = theta[0].dtype
-        at = dict(zip(start, theta, strict=True))
-        at |= {name: at[name] / factor.to(dtype) for name, factor in factors.items() if name in at}
-        base = map_polynomial(poly, lambda a: a.to(dtype))
-        own = base.series
-        own = Series(torch.cat([own.plain[:first], at.pop("plain", own.plain[first:])]), at.pop("gated", own.gated))
-        if readout is not None:
-            at["readout"] = at["readout"] / size.to(dtype)
-            at["bias"] = at["bias"] - at["readout"] @ mean.to(dtype)
-        return replace(base, series=own, activation=None, **at)  # the neurons no longer follow the activation
-
-    return list(start.values()), build
-
-
-def _standardised(p: RidgePolynomial, sample: Tensor) -> RidgePolynomial:
-    """The same polynomial with the shifts, scales and slopes of the sample; constant neurons keep theirs."""
-    units = Units.under(p.units, Gaussian.from_samples(sample))
-    moving = units.scales > 1e-9 * units.scales.max()
-    shifts, scales = units.shifts.where(moving, p.units.shifts), units.scales.where(moving, p.units.scales)
-    units = replace(units, shifts=shifts, scales=scales)
-    return replace(p, units=units, series=p.series.rebase(p.units, units))
 
 
 def _covariance(rows: Tensor) -> Tensor:
@@ -173,8 +111,3 @@ def _whitener(cov: Tensor, full: bool) -> tuple[Tensor, Tensor]:
     values = values.clip(0) + (_FLOOR_FULL if full else _FLOOR_HALF) * values.clip(0).mean()
     roots = values ** (0.5 if full else 0.25)
     return (vectors / roots) @ vectors.T, (vectors * roots) @ vectors.T
-
-
-def _positive(a: Tensor) -> Tensor:
-    """Sizes to divide by, with one in place of zeros."""
-    return a.where(a > 1e-9 * a.max(), torch.ones_like(a))

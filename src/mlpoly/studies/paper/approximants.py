@@ -79,6 +79,7 @@ def _papers_route(net: Layer, setting: Setting, seed: int) -> DensePolynomial:
     start = to_dense(fit(net, setting.standard, 2), setting.mixture.mean).to(single)
     samples_of, steps = setting.mixture, setting.config.paper_steps
     tuned = finetune(net.to(single), start, samples_of, steps=steps, seed=seed)
+    assert isinstance(tuned, DensePolynomial)  # as the start is
     return tuned.to(net.prototype)
 
 
