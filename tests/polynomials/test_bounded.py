@@ -15,7 +15,6 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
-from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
 
 BOUND = 2.0
@@ -342,7 +341,7 @@ def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> N
     assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)
 
 
-# -- fits to samples, and descent --------------------------------------------------------------------------------------
+# -- fits to samples ---------------------------------------------------------------------------------------------------
 
 
 def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
@@ -357,34 +356,6 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
     assert miss[1] < miss[0]
 
 
-@pytest.mark.parametrize("o", [2, None])
-@pytest.mark.parametrize("degree", [0, 1, 3])
-@kinds
-def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, o: int | None) -> None:
-    net, start = make_net(kind, o=o), polynomial(kind, degree, o=o)
-    data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
-    options: Any = {"steps": 40, "batch_size": 256}
-    found = mp.finetune(net, start, data, **options)
-    assert isinstance(found, BoundedPolynomial)
-    assert found.report.fvu <= found.report.details["fvu_before"]
-    assert found.report.details["best_step"] > 0  # something was changed
-    assert (found.degree, found.dim_in, found.dim_out) == (start.degree, start.dim_in, start.dim_out)
-    assert arrays_of(replace(found, inputs=None)).keys() >= arrays_of(replace(start, inputs=None)).keys()
-    assert degree == 0 or found.truncate(0).report is None
-    assert_close(found(X), by_hand(found, X), 1e-11)
-
-
-@kinds
-def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) -> None:
-    """Rewriting in coordinates of the sample changes no value: no step, no difference."""
-    from mlpoly.fitting.trainable import trainable
-
-    poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
-    made = trainable(replace(poly, inputs=None), torch.tensor(points(3, 500, seed=2, spread=3.0)), 256)
-    x = torch.tensor(X)
-    assert_close(made.polynomial(made.parameters)(x), poly(x), 1e-12)
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -393,9 +364,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     net, units = make_net("MLP"), make_net("MLP", o=None)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(make_net("GLU"), inputs_of(), 3)
-    options: Any = {"steps": 20, "batch_size": 256}
-    tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
-    for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
+    for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden):
         with pytest.raises(ValueError, match=r"does not know the activation .* Call bounded\(\) on that of mlpoly.fit"):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.

@@ -40,14 +40,10 @@ def hermite_coefficients(
     """
     act = get(activation)
     degree = as_integer("degree", degree, 0)
-    # A plain number takes library and dtype from the other argument.
-    if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
-        std = as_float_array("std", std)
-        mean = constant(float(mean), std)
-    elif isinstance(std, (int, float)) and not isinstance(mean, (int, float, list, tuple)):
-        mean = as_float_array("mean", mean)
-        std = constant(float(std), mean)
-    mean, std = as_float_array("mean", mean), as_float_array("std", std)
+    given = {"mean": mean, "std": std}
+    arrays = {name: as_float_array(name, a) for name, a in given.items() if hasattr(a, "shape")}
+    like = next(iter(arrays.values()), np.zeros(()))  # whose library and dtype a plain number takes
+    mean, std = (arrays[name] if name in arrays else constant(a, like) for name, a in given.items())
     xp = namespace(mean=mean, std=std)
     mean, std = promote(mean, std)
     check_finite("mean", mean)

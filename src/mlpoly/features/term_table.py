@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +39,8 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     ----------
     names : tuple of str
         Names of all d inputs.
-    constant : float
-        Constant term: the value of the polynomial at the center.
-    total : int
-        Number of all monomials, the constant not counted.
+    constant, total : float, int
+        Value of the polynomial at the center, and number of all monomials beside this one.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
     sampling_error : float
@@ -59,11 +57,7 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     outputs: int = 0  # of the polynomial; a single one has no number in titles
     sampling_error: float = 0.0
 
-    @overload
-    def __getitem__(self, index: int) -> Term: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Term, ...]: ...
-    def __getitem__(self, index: int | slice) -> Term | tuple[Term, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.terms[index]
 
     def __len__(self) -> int:

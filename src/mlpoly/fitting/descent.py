@@ -16,8 +16,7 @@ from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.trainable import Trainable, trainable
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.networks import Network
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Source
-from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Source, map_polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import ErrorSums

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
-from mlpoly.inputs import Gaussian, Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
+from mlpoly.inputs import Gaussian, Given, Inputs, check_possible, checked_inputs, input_places, posterior
 from mlpoly.measures.functions import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
@@ -24,12 +23,8 @@ _NUMBERS = 2**21  # values of hidden units at once
 class ConditionalMean(Plottable):
     """The function E[f | x_S] of the values of some inputs: the network averaged over all others.
 
-    Attributes
-    ----------
-    given : array (s,)
-        Positions of the inputs that are known, in the order of the columns of its argument; `names` are their names.
-    dim_in, dim_out : int
-        Number s of known inputs, and of outputs.
+    Its `given` (s,) are the positions of the known inputs, and `names` their names, in the order of the columns of its
+    argument; `dim_in` is their number s.
     """
 
     def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:

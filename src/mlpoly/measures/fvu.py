@@ -37,10 +37,9 @@ def fvu(
 
     Parameters
     ----------
-    net : network
-        On data also any callable from (n, d) to (n, o).
-    poly : Polynomial
-        Of any form and origin: it need not be optimal, nor fitted under these inputs. On data also any callable.
+    net, poly : network, Polynomial
+        The polynomial need not be optimal, nor fitted under these inputs. On data both may be any callable from
+        (n, d) to (n, o).
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Closed form under a distribution, without sampling (MATH 5), or the average over the data, with a standard
         error. By default those that the polynomial was fitted under. For a deep network or a composed polynomial,
@@ -56,8 +55,7 @@ def fvu(
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
     >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
-    >>> x = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> bool(mp.fvu(net, poly, x).total < 0.1)
+    >>> bool(mp.fvu(net, poly, np.random.default_rng(0).standard_normal((1000, 2))) < 0.1)
     True
     """
     inputs = getattr(poly, "inputs", None) if inputs is None else inputs

@@ -38,11 +38,10 @@ class Similarity(Overlap, Tabular, Plottable):
     Attributes
     ----------
     inner, first, second, distance, cosine : array ()
-        As in `Overlap`, summed over outputs: E[f.g], E|f|^2, E|g|^2, E|f - g|^2, and the cosine of f and g.
-    per_output : Overlap
-        The same for each output, (o,).
-    by_degree : Overlap or None
-        The same at degree 0, 1, ..., n and above n, (n + 2,), for a mixture within its components; None on samples.
+        E[f.g], E|f|^2, E|g|^2, E|f - g|^2, and the cosine of f and g.
+    per_output, by_degree : Overlap, Overlap or None
+        The same for each output, (o,), and at degree 0, 1, ..., n and above n, (n + 2,); for a mixture within its
+        components, None on samples.
     bound : array ()
         Bound on the error of `inner` from truncated series, rounding aside.
     """

@@ -42,18 +42,8 @@ class Affine(Layer):
         return get("identity")
 
     @property
-    def forms(self) -> Forms:
-        """Linear forms of the hidden units: the rows of W. The bias is that of the outputs."""
-        return Forms(self.W)
-
-    @property
-    def readout(self) -> None:
-        """None: the hidden units are the outputs."""
-
-    @property
-    def bias(self) -> Array | None:
-        """Bias (o,) of the outputs."""
-        return self.b
+    def _parts(self) -> tuple[Forms, None, Array | None]:
+        return Forms(self.W), None, self.b
 
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Affine:
         """An affine map with other weights."""

@@ -39,10 +39,8 @@ class BoundedPolynomial(NeuronPolynomial):
         Those of the polynomial within the bounds, as in `RidgePolynomial`.
     bounds : array (h,)
         The b_i, in standard deviations of w_i.x; infinite for a neuron without a bound.
-    slopes : array (2, h)
-        Slopes of P_i in t_i, below -b_i and above b_i.
-    gate_slopes : array (2, h) or None
-        Slopes of Q_i, for gated units.
+    slopes, gate_slopes : array (2, h), and array (2, h) or None
+        Slopes in t_i of P_i and, for gated units, of Q_i, below -b_i and above b_i.
 
     Examples
     --------

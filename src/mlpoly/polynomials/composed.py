@@ -24,20 +24,18 @@ from mlpoly.units import Series
 
 @record
 class ComposedPolynomial(Polynomial):
-    """`p(x) = stages[-1](... stages[1](stages[0](x)))`, plus x where `skip` is true.
+    """`p(x) = stages[-1](... stages[1](stages[0](x)))`, plus x where `skip` is true, as around a residual connection.
 
     Its degree is the product of those of its stages, and its size that of the network.
 
     Attributes
     ----------
     stages : tuple of polynomials
-        Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or, around
-        a residual connection, another `ComposedPolynomial`. They have neither inputs nor reports.
+        Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or another
+        `ComposedPolynomial`. They have neither inputs nor reports.
     guarded : tuple of Series or None, optional
         Series that replace those of the ridge stages wherever the polynomial is evaluated, so that it does not explode;
         None for stages that keep theirs. `bounded` drops them: lines do not explode.
-    skip : bool
-        Whether x is added to the outputs, as by a residual connection.
 
     Examples
     --------

@@ -22,13 +22,10 @@ class DensePolynomial(Polynomial):
     ----------
     center : array (d,)
         Point that the coefficients are taken around; near the mean of the inputs they are well scaled.
-    constant : array (o,)
-    linear : array (o, d) or None
-        Coefficients of u, (o, r) with `directions`.
-    quadratic : array (o, d, d) or None
-        Symmetric in the last two axes; (o, r, r) with `directions`.
+    constant, linear, quadratic : array (o,), array (o, d) or None, array (o, d, d) or None
+        The quadratic part is symmetric in the last two axes.
     directions : array (r, d) or None
-        Linear forms of x - center that the polynomial depends on; None for all inputs.
+        Linear forms that the polynomial depends on, in place of all inputs; r then stands for d in the coefficients.
 
     Examples
     --------
@@ -177,10 +174,10 @@ class DensePolynomial(Polynomial):
         center = cast_like((widen(self.center) - offset) / factors, self.center)
         if self.directions is not None:
             return replace(self, center=center, directions=cast_like(self.directions * factors, self.directions))
-        scaled = [None if a is None else a * factors for a in (self.linear, self.quadratic)]
-        linear = None if self.linear is None else cast_like(scaled[0], self.linear)
-        quadratic = None if self.quadratic is None else cast_like(scaled[1] * factors[:, None], self.quadratic)
-        return replace(self, center=center, linear=linear, quadratic=quadratic)
+        linear, bends = self.linear, self.quadratic
+        linear = None if linear is None else cast_like(linear * factors, linear)
+        bends = None if bends is None else cast_like(bends * factors * factors[:, None], bends)
+        return replace(self, center=center, linear=linear, quadratic=bends)
 
     def _plus(self, other: Polynomial) -> DensePolynomial:
         if isinstance(other, DensePolynomial) and other.center is self.center and other.directions is self.directions:

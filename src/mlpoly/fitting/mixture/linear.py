@@ -5,8 +5,7 @@ from __future__ import annotations
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
 from mlpoly.records import replace

@@ -37,8 +37,7 @@ from mlpoly.fitting.mixture.matrices import (
     padded,
 )
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
@@ -193,13 +192,12 @@ def normal_equations(
 ) -> tuple[Array, Array]:
     """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
     xp = namespace(means=inputs.means)
-    total, misfit = None, None
+    total: Array = 0.0
+    misfit: Array = 0.0
     for c, g in enumerate(inputs.components):
         best = matrices_of(best_under(net, g, 2), whitening)
         image = operator.weights[c] * operator.component(c, best)
-        square = xp.sum(image * best, axis=(-1, -2))
-        total = image if total is None else total + image
-        misfit = square if misfit is None else misfit + square
+        total, misfit = total + image, misfit + xp.sum(image * best, axis=(-1, -2))
     return total, misfit
 
 
