@@ -9,18 +9,8 @@ import numpy as np
 
 from mlpoly.activations.record import Activation
 from mlpoly.activations.registry import get
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    constant,
-    namespace,
-    promote,
-    readable,
-    scalar,
-)
+from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, namespace, readable
+from mlpoly.arrays.placement import astype, constant, promote, scalar
 
 
 def hermite_coefficients(

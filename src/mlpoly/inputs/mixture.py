@@ -173,9 +173,6 @@ class GaussianMixture(Gaussians):
         """The means."""
         return self.means
 
-    def _formula(self) -> str:
-        return "x ~ sum_c w_c N(m_c, S_c)"
-
     def _variances(self) -> Array:
         gaps = self.means - self.mean
         return self.weights @ (namespace_of(gaps).stack([g._variances() for g in self.components]) + gaps**2)

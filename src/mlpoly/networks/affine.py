@@ -52,8 +52,5 @@ class Affine(Layer):
             W, b = readout @ W, None if b is None else readout @ b
         return replace(self, W=W, b=b if bias is None else bias if b is None else b + bias)
 
-    def _formula(self) -> str:
-        return "W x" if self.b is None else "W x + b"
-
     def __repr__(self) -> str:
         return f"Affine({self.dim_in} -> {self.dim_out})"

@@ -76,11 +76,6 @@ class GLU(Layer):
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:
         return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up), self.W_down, self.b_down
 
-    def _formula(self) -> str:
-        gate = f"{self.activation.name}(W_gate x{'' if self.b_gate is None else ' + b_gate'})"
-        units = f"[{gate} * (W_up x{'' if self.b_up is None else ' + b_up'})]"
-        return f"{'' if self.W_down is None else 'W_down '}{units}{'' if self.b_down is None else ' + b_down'}"
-
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> GLU:
         """A GLU of the same activation with other weights."""
         gate, up = (forms.directions, forms.bias), (forms.gate_directions, forms.gate_bias)

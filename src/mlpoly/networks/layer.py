@@ -56,14 +56,10 @@ class Network(Tabular, ABC):
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
 
-    @abstractmethod
-    def _formula(self) -> str:
-        """The function in letters, such as "W_2 relu(W_1 x + b_1) + b_2"."""
-
     def _table(self) -> Table:
         arrays = arrays_of(self)
         rows = [(name, " x ".join(map(str, a.shape)), math.prod(a.shape)) for name, a in arrays.items()]
-        return Table(("weights", "shape", "numbers"), tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
+        return Table(("weights", "shape", "numbers"), tuple(rows), repr(self), limit=30)
 
     def __str__(self) -> str:
         return repr(self)

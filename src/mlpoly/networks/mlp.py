@@ -102,10 +102,6 @@ class MLP(Layer):
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:
         return Forms(self.W1, self.b1), self.W2, self.b2
 
-    def _formula(self) -> str:
-        units = f"{self.activation.name}(W_1 x{'' if self.b1 is None else ' + b_1'})"
-        return f"{'' if self.W2 is None else 'W_2 '}{units}{'' if self.b2 is None else ' + b_2'}"
-
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> MLP:
         """An MLP of the same activation with other weights."""
         return replace(self, W1=forms.directions, b1=forms.bias, W2=readout, b2=bias)

@@ -14,18 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    chunks,
-    namespace,
-    no_gradients,
-    readable,
-    safe_inverse,
-    scalar,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, chunks, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.placement import cast_like, scalar, widen
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise

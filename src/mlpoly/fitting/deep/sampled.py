@@ -21,19 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    constant,
-    eye,
-    namespace,
-    no_gradients,
-    readable,
-    rounding_error,
-    scalar,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable
+from mlpoly.arrays.placement import cast_like, constant, eye, rounding_error, scalar, widen
 from mlpoly.fitting.mixture.quadratic import check_tolerance
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian

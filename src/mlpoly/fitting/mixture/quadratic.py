@@ -14,18 +14,8 @@ import warnings
 from dataclasses import dataclass
 from numbers import Real
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    chunks,
-    eye,
-    namespace,
-    no_gradients,
-    on_cpu,
-    rounding_error,
-    scalar,
-)
+from mlpoly.arrays import Array, as_integer, chunks, namespace, no_gradients, on_cpu
+from mlpoly.arrays.placement import cast_like, eye, rounding_error, scalar
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.mixture.direct import solve_directly
 from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
