@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, in_library, make
+from support.backends import TORCH64, assert_close, in_library, make
 from support.inputs import gaussian, mixture, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
@@ -217,15 +217,6 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
 
 
 # -- libraries, precision, gradients -----------------------------------------------------------------------------------
-
-
-def test_the_same_guard_is_chosen_in_every_library():
-    net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), gaussian(d=D)
-    guards = {
-        mp.fit(in_library(net, b), in_library(inputs, b), 4, method="composed").report.details["guard"]
-        for b in (NUMPY64, TORCH64, TORCH32)
-    }
-    assert len(guards) == 1
 
 
 @pytest.mark.parametrize("guard", [None, 0.05])
