@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, check_output, constant, eye, namespace, on, promote, widen
+from mlpoly.arrays import Array, as_float_array, as_integer, check_output, constant, eye, namespace, on, promote, widen
 from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner
@@ -77,9 +77,17 @@ class Polynomial(Arithmetic):
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
 
+    def truncate(self: P, degree: int) -> P:
+        """Drop everything above `degree`: of the optimum under one Gaussian that leaves the optimum of that degree.
+
+        Not so of dense and chaos forms, whose terms are around the mean of a mixture.
+        """
+        degree = as_integer("degree", degree, 0)
+        return self if degree >= self.degree else self._truncated(degree)
+
     @abstractmethod
-    def truncate(self, degree: int) -> Polynomial:
-        """Drop everything above `degree`."""
+    def _truncated(self: P, degree: int) -> P:
+        """The polynomial without its parts above a degree lower than its own."""
 
     @abstractmethod
     def gradient(self, x: Array) -> Array:

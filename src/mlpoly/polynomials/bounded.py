@@ -116,12 +116,10 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def truncate(self, degree: int) -> BoundedPolynomial:
-        """Drop everything above `degree`, lines included: they have degree 1, and degree 2 when multiplied by e."""
-        if degree >= self.degree:
-            return self
-        slopes = self.slopes if degree else self.slopes * 0
-        return replace(super().truncate(degree), slopes=slopes, gate_slopes=self.gate_slopes if degree >= 2 else None)
+    def _truncated(self, degree: int) -> BoundedPolynomial:
+        # Lines have degree 1, and degree 2 when multiplied by e.
+        slopes, steep = self.slopes if degree else self.slopes * 0, self.gate_slopes if degree >= 2 else None
+        return replace(super()._truncated(degree), slopes=slopes, gate_slopes=steep)
 
     def bounded(self, bound: float) -> BoundedPolynomial:
         """The same polynomial with lines beyond another bound."""

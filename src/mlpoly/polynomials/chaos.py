@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, cast_like, constant, eye, namespace, promote, readable, take_rows, to_numpy, widen
-from mlpoly.arrays.checks import as_integer, check_points
+from mlpoly.arrays.checks import check_points
 from mlpoly.inputs import Coordinates, Gaussian
 from mlpoly.moments import Products
 from mlpoly.moments.hermite_products import Ladder, change_of_basis, check_monomials, ladder, products
@@ -102,11 +102,7 @@ class ChaosPolynomial(Polynomial):
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
-    def truncate(self, degree: int) -> ChaosPolynomial:
-        """Drop the products above `degree`. Under a mixture this is NOT the optimum of that degree."""
-        degree = as_integer("degree", degree, 0)
-        if degree >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> ChaosPolynomial:
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         source = Source(self.source.activation)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, eye, namespace, promote
+from mlpoly.arrays import Array, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
@@ -208,10 +208,7 @@ class ComposedPolynomial(Polynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def truncate(self, degree: int) -> ComposedPolynomial:
-        """The polynomial itself if `degree` is not below its own; a composed polynomial cannot be cut off."""
-        if as_integer("degree", degree, 0) >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> ComposedPolynomial:
         remedy = "mlpoly.fit(net, inputs, 2) gives the closest polynomial of low degree to the whole network"
         raise TypeError(f"a ComposedPolynomial of degree {self.degree} cannot be truncated; {remedy}.")
 

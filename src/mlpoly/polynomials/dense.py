@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_like, check_points, namespace, promote, widen
+from mlpoly.arrays import Array, cast_like, check_points, namespace, promote, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Quadratic
 from mlpoly.polynomials.base import Polynomial, map_polynomial
@@ -101,11 +101,7 @@ class DensePolynomial(Polynomial):
         quadratic = None if self.quadratic is None else F.T @ self.quadratic @ F
         return replace(self, linear=linear, quadratic=quadratic, directions=None)
 
-    def truncate(self, degree: int) -> DensePolynomial:
-        """Drop the terms above `degree` around the centre. Under a mixture this is NOT the optimum of that degree."""
-        degree = as_integer("degree", degree, 0)
-        if degree >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> DensePolynomial:
         linear, directions = (self.linear, self.directions) if degree else (None, None)
         source = Source(self.source.activation)
         return replace(self, linear=linear, quadratic=None, directions=directions, report=None, source=source)
