@@ -14,6 +14,7 @@ from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal
 from mlpoly.fitting import finetune, fit, methods
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
 from mlpoly.measures import (
+    additive,
     check,
     compare,
     conditional_mean,
@@ -40,7 +41,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
     "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
-    "conditional_mean", "sensitivity", "shapley", "explain",
+    "additive", "conditional_mean", "sensitivity", "shapley", "explain",
     "eigenfeatures", "principal_forms", "decompose", "singular_directions", "ablate",
     "report", "he", "progress", "FileFormatError", "TooLargeError", "DataWarning", "QuadratureWarning", "__version__",
 ]  # fmt: skip

@@ -95,10 +95,11 @@ def tail_integrals(x: Array) -> tuple[Array, Array, Array]:
 
 def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
     """Clenshaw's recurrence for a Chebyshev series."""
-    ahead = later = namespace_of(w).zeros_like(w)
-    for c in reversed(series[1:]):
-        ahead, later = 2 * w * ahead - later + c, ahead
-    return w * ahead - later + series[0]
+    twice, later = 2 * w, namespace_of(w).zeros_like(w)
+    ahead = later + series[-1]
+    for c in reversed(series[1:-1]):
+        ahead, later = add_product(c - later, twice, ahead), ahead
+    return add_product(series[0] - later, w, ahead)
 
 
 def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0) -> Iterator[Array]:
@@ -160,15 +161,15 @@ def times_line(series: Array, offset: Array, slope: Array) -> Array:
     From t he_k = sqrt(k+1) he_{k+1} + sqrt(k) he_{k-1}. The top coefficient of the product would need one more of p,
     so a polynomial that is known in full is padded with a row of zeros first.
     """
-    n = series.shape[0] - 1
-    # Row by row with plain numbers: an array of roots would have to be copied to the device, which waits for it.
-    rows = []
-    for k in range(n):
-        beside = series[k + 1, ...] * math.sqrt(k + 1)
-        if k:
-            beside = beside + series[k - 1, ...] * math.sqrt(k)
-        rows.append(offset * series[k, ...] + slope * beside)
-    return namespace_of(series).stack(rows) if rows else series[:0, ...] * offset
+    xp, n = namespace_of(series), series.shape[0] - 1
+    if n < 1:
+        return series[:0, ...] * offset
+    # Roots made where they are needed: those of a list would have to be copied to the device, which waits for it.
+    roots = xp.sqrt(xp.cumulative_sum(xp.ones_like(series[1:, ...]), axis=0))
+    beside = series[1:, ...] * roots
+    if n > 1:
+        beside = xp.concat([beside[:1, ...], add_product(beside[1:, ...], series[: n - 1, ...], roots[: n - 1, ...])])
+    return add_product(offset * series[:n, ...], slope, beside)
 
 
 def hermite_in_powers(degree: int) -> list[list[float]]:

@@ -13,7 +13,7 @@ from support.networks import network
 from support.quadrature import panels
 
 import mlpoly as mp
-from mlpoly.fitting.bounded import fit_bounded
+from mlpoly.fitting.bounded import BOUNDS, fit_bounded
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import replace
 
@@ -164,3 +164,21 @@ def test_what_is_wrong_with_a_bound():
     deep = mp.Chain([network("MLP", "relu", 3, o=3), network("MLP", "relu", 3, o=2)])
     with pytest.raises(TypeError, match=r"method='composed'\)\.bounded\(3\)"):
         mp.fit(deep, inputs, 3, bound=3.0)
+
+
+@pytest.mark.parametrize("inputs", ["Gaussian", "mixture", "samples"])
+@kinds
+def test_the_bound_may_be_chosen(kind, activation, inputs):
+    """A single neuron is all of the network, so that the least error of its own is the least of all."""
+    net, mix = make_net(kind, activation, 3, h=1), make_mixture(3, c=3)
+    under = {"Gaussian": mix.components[0], "mixture": mix, "samples": mp.Samples(mix.sample(500, 0))}[inputs]
+    chosen = mp.fit(net, under, 3, bound="auto")
+    errors = {b: float(mp.fvu(net, mp.fit(net, under, 3, bound=b)).total) for b in BOUNDS}
+    assert float(chosen.bounds[0]) == min(errors, key=errors.__getitem__)
+    assert float(mp.fvu(net, chosen).total) == min(errors.values())
+    if inputs != "Gaussian":
+        joint = mp.fit(net, under, 3, method="joint", bound="auto")
+        assert float(joint.bounds[0]) == float(chosen.bounds[0])
+        assert float(mp.fvu(net, joint).total) <= min(errors.values()) * (1 + 1e-6)
+    constant = mp.fit(net, under, 0, bound="auto")
+    assert np.ptp(constant(under.sample(9, 0) if inputs != "samples" else under.x), axis=0).max() < 1e-9

@@ -129,6 +129,14 @@ def test_it_is_no_worse_than_neuron_by_neuron_on_fresh_rows():
     assert np.log(errors[:, 1] / errors[:, 0]).mean() < 0
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_no_worse_than_neuron_by_neuron_on_its_own_rows(seed):
+    net, x, bound = make_net(bool(seed % 2), seed), skewed(20 + 40 * seed, seed), [None, 2.0, "auto"][seed % 3]
+    own = mp.fit(net, x, 2, method="neuronwise", bound=bound)
+    for method in (Joint(), Joint("readout"), Joint("free")):
+        assert error(net, mp.fit(net, x, 2, method=method, bound=bound), x) <= error(net, own, x) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("period", [1.0, 0.1])
 def test_the_reported_fraction_is_that_of_fresh_rows(period):
     """Over 20 sets of samples, of which every fifth may be another kind; the report is of fits to four fifths."""

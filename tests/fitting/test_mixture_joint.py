@@ -45,6 +45,27 @@ def test_it_is_least_squares_on_a_grid(kind, coefficients, degree):
     assert errors[0] <= errors[1] * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("bound", [None, 1.5])
+@pytest.mark.parametrize("coefficients", ["readout", "free"])
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_on_samples_its_error_is_uncorrelated_with_every_function(kind, coefficients, bound):
+    """The conditions of least squares, as means over many rows, within their standard errors."""
+    net, mixture, _, _ = case(kind)
+    poly = mp.fit(net, mixture, 2, method=mp.methods.Joint(coefficients), bound=bound)
+    own = mp.fit(net, mixture, 2, method="neuronwise", bound=bound)
+    each = joint_features.features_of(replace(own, inputs=None, report=None), coefficients)[0].each
+    count, first, second = 1_000_000 if bound is None else 200_000, 0.0, 0.0
+    for seed in range(10):
+        x = mixture.sample(count // 10, seed)
+        functions = np.concatenate([np.ones((len(x), 1)), each(x)], axis=1)
+        products = (poly(x) - net(x))[:, None, :] * functions[:, :, None]
+        first, second = first + products.sum(0) / count, second + (products**2).sum(0) / count
+    scores = first / np.sqrt((second - first**2) / count)
+    # Three standard errors for one condition; for the largest of up to 82 the same chance is at 4.2.
+    assert np.abs(scores).max() < 4.2 and np.sqrt((scores**2).mean()) < 2
+    assert float(mp.fvu(net, poly).total) < float(mp.fvu(net, own).total)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_it_is_never_worse_than_neuron_by_neuron(seed):
     net, mixture, _, _ = case(("MLP", "GLU")[seed % 2], seed, components=1 + seed % 4)
@@ -77,8 +98,6 @@ def test_constants_and_refusals(monkeypatch):
     net, mixture, _, _ = case("GLU")
     flat = mp.fit(net, mixture, 0, method="joint")
     assert_close(flat.coefficients().constant, mp.second_moment(net, mixture).mean, 1e-12)
-    with pytest.raises(TypeError, match="samples if there is a bound"):
-        mp.fit(net, mixture, 2, method="joint", bound=3.0)
     with pytest.raises(TypeError, match="a mixture or samples"):
         mp.fit(net, mixture.components[0], 2, method="joint")
     monkeypatch.setattr(joint_features, "MOST", 10)

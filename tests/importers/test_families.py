@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 import mlpoly as mp
-from mlpoly.importers import feedforward_blocks, find_blocks, from_torch
+from mlpoly.importers import find_blocks, from_torch
 from mlpoly.importers.advice import is_mixture
 from mlpoly.importers.torch import activation_from_torch, register_adapter
 from mlpoly.importers.torch_modules import convert
@@ -108,7 +108,6 @@ CASES = [
     Case("OPT", OPT | {"enable_bias": False}, "decoder.layers.{}", MLP % "relu", part_of_layer=True),
     Case("Bert", COMMON, "encoder.layer.{}", MLP % "gelu", part_of_layer=True),
     Case("Bert", COMMON | {"chunk_size_feed_forward": 1}, "encoder.layer.{}", MLP % "gelu", part_of_layer=True),
-    Case("Roberta", COMMON, "encoder.layer.{}", MLP % "gelu", part_of_layer=True),
     Case("Albert", COMMON | {"embedding_size": 8}, "encoder.albert_layer_groups.0.albert_layers.{}",
          MLP % "gelu_tanh", part_of_layer=True, count=1),  # all layers are one
     Case("DistilBert", DISTIL, "transformer.layer.{}.ffn", MLP % "gelu"),
@@ -124,11 +123,6 @@ CASES = [
     Case("Wav2Vec2", COMMON | WAV, "encoder.layers.{}.feed_forward", MLP % "gelu", feed=WAVES),
     Case("Llama", LLAMA, "layers.{}.mlp", GLU % "silu"),
     Case("Llama", LLAMA | {"mlp_bias": True}, "model.layers.{}.mlp", GLU % "silu", model="LlamaForCausalLM"),
-    Case("Mistral", LLAMA, "layers.{}.mlp", GLU % "silu"),
-    Case("Qwen2", LLAMA, "layers.{}.mlp", GLU % "silu"),
-    Case("Qwen3", LLAMA, "layers.{}.mlp", GLU % "silu"),
-    Case("SmolLM3", LLAMA, "layers.{}.mlp", GLU % "silu"),
-    Case("Gemma", LLAMA, "layers.{}.mlp", GLU % "gelu_tanh"),
     Case("Gemma2", GEMMA, "layers.{}.mlp", GLU % "gelu_tanh"),
     Case("Gemma3Text", GEMMA, "layers.{}.mlp", GLU % "gelu_tanh", model="Gemma3TextModel"),
     Case("Phi", COMMON, "layers.{}.mlp", MLP % "gelu_tanh"),
@@ -177,7 +171,6 @@ def test_blocks_of_a_model(case):
     model = case.build()
     blocks = find_blocks(model)
     assert [b.name for b in blocks] == case.names
-    assert list(feedforward_blocks(model)) == case.names
     seen = record(model, blocks, case.feed)
     for b in blocks:
         net = b.net()
@@ -292,14 +285,6 @@ def test_structure_is_enough():
 )
 def test_other_functions_of_the_same_parts_are_refused(module, message):
     with pytest.raises(TypeError, match=message):
-        from_torch(module)
-
-
-def test_bad_weights_are_named():
-    module = Remote()
-    with torch.no_grad():
-        module.down_proj.weight[0, 0] = torch.nan
-    with pytest.raises(ValueError, match="W_down holds 1 NaN"):
         from_torch(module)
 
 

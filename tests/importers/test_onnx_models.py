@@ -291,6 +291,55 @@ def test_a_value_inside():
         assert repr(mp.from_onnx(graph)) == repr(net)
 
 
+NORM = ["m ReduceMean a", "s Sub a m", "v ReduceMean s", "r Sqrt v", "n Div s r", "t Mul n B"]  # written out
+
+
+def test_a_part_between_two_norms():
+    gelu = [
+        "c Pow h three",
+        "d Mul c k",
+        "e Add h d",
+        "f Mul e root",
+        "g Tanh f",
+        "i Add one g",
+        "j Mul h i",
+        "l Mul j half",
+    ]
+    constants = {
+        "three": np.array(3.0), "k": np.array(0.044715), "root": np.array((2 / np.pi) ** 0.5), "one": np.array(1.0),
+        "half": np.array(0.5),
+    }  # fmt: skip
+    nodes = ["a Gemm x W B", *NORM, "h Gemm t S B", *gelu, "o MatMul l S", "z Add o t"]
+    graph = model(*nodes, ("y LayerNormalization z B B", {"axis": -1}), opset=17, **constants)
+    net = mp.from_onnx(graph, input="t", output="z")
+    assert repr(net) == "Residual(MLP(6 -> 6 -> 6, gelu_tanh))"
+    inside = model("h Gemm x S B", *gelu, "o MatMul l S", "y Add o x", x=(None, 6), **constants)
+    assert_same(net, inside)
+    assert repr(mp.from_onnx(graph, "a", "x")) == "Affine(4 -> 6)"
+
+
+@pytest.mark.parametrize("zero", [None, 3, [3, -1, 0, 2, 7, -5]], ids=str)
+def test_products_of_what_is_rounded_as_it_comes(zero):
+    rng = np.random.default_rng(3)
+    stored = rng.integers(-90, 90, size=(4, 6)).astype(np.int8)
+    zeros = np.zeros(6, np.int8) if zero is None else np.asarray(zero, np.int8)
+    scales = rng.uniform(0.005, 0.01, size=6).astype(np.float32)
+    product = "p MatMulInteger q stored zq" + (" zeros" if zero is not None else "")
+    nodes = ["q,sq,zq DynamicQuantizeLinear x", product, ("c Cast p", {"to": 1}), "s Mul sq scales", "h Mul c s"]
+    graph = model(*nodes, "b Add h B", "y Relu b", dtype=np.float32, stored=stored, zeros=zeros, scales=scales)
+    with pytest.warns(UserWarning, match=r"DynamicQuantizeLinear \(node 'n0'\) of the model rounds to 8 bits"):
+        net = mp.from_onnx(graph)
+    assert repr(net) == "MLP(4 -> 6 -> 6, relu)"
+    exact = (stored - np.broadcast_to(zeros, 6).astype(np.float64)) * scales
+    np.testing.assert_allclose(net.W1, exact.T, rtol=1e-6)  # the product of two numbers in float32
+    x = points(dtype=np.float32)
+    # An input is rounded to 1 in 255 steps from its least value to its largest, by half a step and, as the zero is a
+    # whole number, at the ends by a whole one.
+    step = (max(x.max(), 0) - min(x.min(), 0)) / 255
+    rounding = ReferenceEvaluator(graph).run(None, {"x": x})[0] - net(x)
+    assert 0 < np.abs(rounding).max() <= step * np.abs(exact).sum(0).max()
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -327,7 +376,7 @@ def refuse(*nodes, **options):
     return lambda: mp.from_onnx(model(*nodes, **{**CONSTANTS, **options}))
 
 
-CUT = r"onnx\.utils\.extract_model"
+CUT = r"from_onnx\(model, output=\.\.\., input=\.\.\.\)"
 IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
 
 
@@ -356,7 +405,12 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
          r"depends on 2 inputs of the graph \(x, z\)", CUT),
         ("two outputs", refuse("a MatMul x W", "b Relu a", outputs=["a", "b"]), TypeError, "2 outputs", "output="),
         ("no such value", lambda: mp.from_onnx(model("y MatMul x W"), output="z"), ValueError, "output='z' is not",
-         "its last values are y"),
+         "such are x, y"),
+        ("no such input", lambda: mp.from_onnx(model("y MatMul x W"), input="z"), ValueError, "input='z' is not"),
+        ("not the only input", lambda: mp.from_onnx(model("a MatMul x W", "b MatMul a S", "y Add a b"), input="b"),
+         TypeError, r"depends on 2 inputs of the graph \(x, b\)", CUT),
+        ("layer norm written out", refuse("a MatMul x W", *NORM, "y MatMul t V"), TypeError,
+         r"ReduceMean \(node 'n1'\): it runs over the units, as a layer norm", CUT),
         ("a constant", refuse("s Shape x", ("y Cast s", {"to": 11})), TypeError, "does not depend on the values"),
         ("exponential", refuse("a MatMul x W", "y Exp a"), TypeError, r"the function that Exp \(node 'n1'\) computes",
          "register_activation"),
@@ -368,7 +422,8 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
          "Reshape .* mixes the rows"),
         ("matrix added", refuse("a MatMul x W", "y Add a S"), TypeError, r"shape \(6, 6\) is not one row"),
         ("sizes", refuse("a MatMul x W", "b Add a C2", "y Relu b", C2=np.ones(4)), TypeError, "takes 4 inputs"),
-        ("quantised", refuse("q DynamicQuantizeLinear x", dtype=np.float32, outputs=["q"]), TypeError, "quantis"),
+        ("quantised", refuse("q QuantizeLinear x scale zero", "y DequantizeLinear q scale zero", dtype=np.float32,
+                             scale=np.array(0.1), zero=np.array(0, np.uint8)), TypeError, "quantis"),
         ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
         ("other domain", refuse("a Gemm x W B", ("y Gelu a", {"domain": "com.microsoft"})), TypeError,
          r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"),

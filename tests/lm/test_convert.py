@@ -13,9 +13,14 @@ from support.strong_models import EXACT, llama, logits, state, token_ids
 from support.tiny_models import recorded
 
 import mlpoly as mp
+from mlpoly.fitting.bounded import BOUNDS
+from mlpoly.fitting.samples.neuronwise import SampleFit, best_of
 from mlpoly.importers import find_blocks
+from mlpoly.lm import TokenClusters
+from mlpoly.lm.conversion import token_fit
 from mlpoly.lm.conversion.conversion import BlockErrors, Conversion
 from mlpoly.lm.conversion.convert import Method, convert
+from mlpoly.lm.conversion.token_fit import TokenFit
 from mlpoly.lm.model.graft import graft
 from mlpoly.lm.moments.collect import collect
 from mlpoly.polynomials import BoundedPolynomial
@@ -48,6 +53,71 @@ def test_samples_do_better_on_samples() -> None:
     fitted = convert(model, moments, 2, method="samples", batches=batches, **options)
     for name in closed.polynomials:
         assert fitted.errors[name].held_out < closed.errors[name].held_out
+
+
+@pytest.mark.parametrize(("coefficients", "bound"), [("readout", None), ("free", 2.0), ("auto", "auto")])
+def test_neurons_are_fitted_to_tokens_together(coefficients: Any, bound: Any) -> None:
+    """On the inputs of a block the answer satisfies the normal equations with the penalty that was chosen."""
+    model, batches = llama("silu"), token_ids(40)
+    block, x = find_blocks(model)[1], recorded(model, batches)["model.layers.1.mlp"]
+    net, closed = block.net(), mp.fit(block.net(), collect(model, batches).gaussian(block.name), 2)
+    starts = [closed] if bound is None else [closed.bounded(b) for b in (BOUNDS if bound == "auto" else [bound])]
+    fit = TokenFit(net, starts, coefficients)
+    for rows in x.split(100):
+        fit.add(rows)
+    fit.settle()
+    for rows in x.split(100):
+        fit.add_together(rows)
+    poly, own = fit.polynomial(), best_of([SampleFit[Any](net, s).update(x) for s in starts]).polynomial()
+    assert float(mp.fvu(net, poly, x)) < float(mp.fvu(net, own, x))
+    best = min(fit._together, key=lambda each: each.error)
+    assert coefficients in ("auto", best.features.kind) and poly.source.method.endswith(f", {best.features.kind}")
+    functions = best.features.each(x).double()
+    functions, gap = functions - functions.mean(0), (poly(x) - net(x)).double()
+    change = poly.readout.double() - best.features.readout  # (o, m)
+    left = functions.T @ gap / len(x) + best.shrinkage * functions.var(0, correction=0)[:, None] * change.T
+    scale = functions.std(0)[:, None] * (own(x) - net(x)).double().std(0)
+    assert bool((left.abs() <= 1e-3 * scale).all())  # values in float32, and functions that are alike
+
+
+def test_passes_are_divided_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batches = llama("silu"), token_ids(40)
+    moments = collect(model, batches)
+    whole = convert(model, moments, 2, method="samples", batches=iter(batches), closed_form=False)
+    monkeypatch.setattr(token_fit, "_SUMS", 1)
+    monkeypatch.setattr(token_fit, "_NUMBERS", 5000)
+    parts = convert(model, moments, 2, method="samples", batches=batches, closed_form=False)
+    ids = torch.randn(20, 16, generator=torch.Generator().manual_seed(0))
+    for name, poly in whole.polynomials.items():
+        torch.testing.assert_close(parts.polynomials[name](ids), poly(ids), rtol=1e-3, atol=1e-4)
+    few = convert(model, moments, 2, method="samples", batches=batches[:2], closed_form=False)
+    assert all("neuron by neuron" in poly.source.method for poly in few.polynomials.values())
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_bounds_are_chosen_for_each_block(method: Any, tmp_path: Path) -> None:
+    model, batches = llama("silu"), token_ids(40)
+    moments = collect(model, batches, "layers.1.mlp", groups=TokenClusters(3))
+    options: dict[str, Any] = {"method": method, "batches": batches, "held_out": batches}
+    found = convert(model, moments, 2, bound="auto", **options)
+    fixed = {b: convert(model, moments, 2, bound=b, closed_form=False, **options) for b in BOUNDS}
+    found.save(tmp_path)
+    assert repr(Conversion.load(tmp_path)).endswith("bound=auto)")
+    for name, poly in found.polynomials.items():
+        assert isinstance(poly, BoundedPolynomial)
+        own = float(poly.bounds[0])
+        same = fixed[own].errors[name].held_out
+        assert found.errors[name].held_out == pytest.approx(same, rel=1e-3)
+        assert same <= max(each.errors[name].held_out or 0 for each in fixed.values())
+        assert json.loads((tmp_path / name / "cfg.json").read_text())["bound"] == own
+
+
+def test_all_neurons_together_do_better_under_the_groups() -> None:
+    model, batches = llama("silu"), token_ids(40)
+    moments = collect(model, batches, groups=TokenClusters(3))
+    own, joint = (convert(model, moments, 2, method=m) for m in ("neuronwise", "joint"))
+    for name, errors in joint.errors.items():
+        assert (errors.closed_form or 1) < (own.errors[name].closed_form or 0)
 
 
 def test_the_held_out_error_is_that_of_fvu() -> None:

@@ -222,22 +222,6 @@ def test_spectra_say_what_fits_leave_unexplained():
         assert 1 - sum(row.fractions[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
 
 
-def test_results_print_as_tables():
-    """A line for each, of a width that a terminal has, with nothing of the records' insides."""
-    model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
-    polys = polynomials(model)
-    found = attribute(model, polys, PROMPT, tokenizer=words)
-    head, _, *lines = str(found).splitlines()
-    assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
-    assert [line.split()[0] for line in lines] == [f"'w{i}'" for i in PROMPT]
-    assert float(lines[2].split()[-2]) == pytest.approx(found.actual[:, 2].sum(), rel=1e-3)
-    spectra = block_spectra(model, collect(model, token_ids(4)), 2)
-    assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
-    for text in (str(found), str(spectra), repr(found)):
-        assert "array" not in text
-        assert max(map(len, text.splitlines())) < 250
-
-
 def test_results_draw_themselves_and_show_in_notebooks():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("agg")

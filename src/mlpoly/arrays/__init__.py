@@ -59,13 +59,15 @@ from mlpoly.arrays.placement import (
     to_numpy,
     widen,
 )
+from mlpoly.arrays.products import product, quadratic_forms
 
 __all__ = [
     "Array", "Library", "accumulate_product", "add_at", "add_product", "as_float_array", "as_integer", "astype",
     "cast_like", "cast_result", "check_columns", "check_finite", "check_names", "check_output", "check_points",
     "check_shape", "chunks", "column_names", "constant", "constant_index", "decidable", "device", "differentiated",
     "erf", "erfc", "eye", "from_numpy", "interchangeable", "is_low_precision", "namespace", "namespace_of",
-    "no_gradients", "on", "on_cpu", "positive_semidefinite", "promote", "readable", "relu", "rounding_error",
+    "no_gradients", "on", "on_cpu", "positive_semidefinite", "product", "promote", "quadratic_forms", "readable",
+    "relu", "rounding_error",
     "safe_inverse", "safe_root", "scalar", "start_copy", "stop_gradient", "take_rows", "to_numpy",
     "triangular_factor", "widen",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from mlpoly.arrays.namespace import Array, is_torch, namespace_of
+from mlpoly.arrays.namespace import Array, differentiated, is_torch, namespace_of
 from mlpoly.arrays.placement import eye
 
 
@@ -52,6 +52,8 @@ def safe_root(a: Array) -> Array:
     """Square root where a is positive, elsewhere zero, with a zero gradient."""
     xp = namespace_of(a)
     positive = a > 0
+    if not differentiated(a):
+        return xp.sqrt(xp.where(positive, a, 0.0))
     return xp.where(positive, xp.sqrt(xp.where(positive, a, 1.0)), 0.0)
 
 

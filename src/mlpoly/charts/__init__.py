@@ -24,12 +24,13 @@ from mlpoly.charts.measure_bars import (
 )
 from mlpoly.charts.predictions import explanation_waterfall, shapley_waterfall
 from mlpoly.charts.responses import dependence_chart, response_chart
+from mlpoly.charts.shapes import shape_chart
 from mlpoly.charts.terms import interaction_map, term_ranking
 
 __all__ = [
     "Chart", "Gallery", "HeatMap", "Ranking", "Waterfall", "chart_of", "comparison_ranking", "decomposition_chart",
     "dependence_chart", "eigenfeature_gallery", "eigenfeature_ranking", "estimate_ranking", "explanation_waterfall",
     "fit_chart", "fvu_chart", "interaction_map", "moment_chart", "principal_chart", "propagation_chart",
-    "response_chart", "sensitivity_chart", "shapley_waterfall", "similarity_chart", "singular_ranking",
+    "response_chart", "sensitivity_chart", "shape_chart", "shapley_waterfall", "similarity_chart", "singular_ranking",
     "spectrum_chart", "term_ranking",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ preactivation: the moments of the inputs determine the best polynomial with line
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,34 +26,46 @@ from mlpoly.units import Units
 
 METHOD = "least squares neuron by neuron with lines beyond a bound, under a Gaussian"
 PRIOR = 1e-9
+BOUNDS = (1.5, 2.0, 2.5, 3.0, 4.0)  # those that are tried for "auto"
 _NODES = 12  # Gauss-Legendre nodes on each panel
 
 
-def fit_bounded(net: Network, inputs: Any, degree: int, bound: float, prior: float = PRIOR) -> BoundedPolynomial:
+def fit_bounded(
+    net: Network, inputs: Any, degree: int, bound: float | Literal["auto"], prior: float = PRIOR
+) -> BoundedPolynomial:
     """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
 
-    The bound is in standard deviations of the preactivation under all inputs. The `prior`, above 0, is the weight of
-    the fit without a bound, with lines along the activation, relative to that of the inputs; it decides where hardly
-    any input is. Samples have a prior of their own, see `SampleFit`.
+    The bound is in standard deviations of the preactivation under all inputs; "auto" is the one of `BOUNDS` with which
+    the neurons' own errors are least. The `prior`, above 0, is the weight of the fit without a bound, with lines along
+    the activation, relative to that of the inputs; it decides where hardly any input is. Samples have a prior of their
+    own, see `SampleFit`.
     """
-    bound, net = check_bound(bound), net.at_least_single()
+    bounds, net = BOUNDS if bound == "auto" else (check_bound(bound),), net.at_least_single()
     if not isinstance(net, Layer):
         raise TypeError(
             f"bound needs a network with one hidden layer, got {net!r}; use "
-            f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bound:g})."
+            f"mlpoly.fit(net, inputs, {degree}, method='composed').bounded({bounds[-1]:g})."
         )
     if isinstance(inputs, Samples):
-        return fit_samples_neuronwise(net, inputs, degree, bound)
+        poly: BoundedPolynomial = fit_samples_neuronwise(net, inputs, degree, bounds)
+        return poly
+    mixture = isinstance(inputs, GaussianMixture)
+    closed = fit_neuronwise(net, inputs, degree) if mixture else fit_gaussian(net, inputs, degree)
+    if degree == 0:
+        return closed.bounded(bounds[-1])
+    problems = [_equations(net, inputs, closed.bounded(each)) for each in bounds]
+    best = min(problems, key=lambda equations: equations.misfit(prior))
+    return best.polynomial(prior, f"{METHOD}{' mixture' if mixture else ''}")
+
+
+def _equations(net: Layer, inputs: Any, start: BoundedPolynomial) -> NeuronEquations[BoundedPolynomial]:
+    """The normal equations of all neurons at the nodes of their marginals."""
     if isinstance(inputs, GaussianMixture):
-        start, kind = fit_neuronwise(net, inputs, degree).bounded(bound), " mixture"
         weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]
         pooled = Units.pooled(weights, parts, rounding_error(promote(net.prototype, inputs.means)[0]))
     else:
-        start, kind = fit_gaussian(net, inputs, degree).bounded(bound), ""
         weights, parts = [1.0], [Units.under(net, inputs, spreads=True)]
         pooled = parts[0]
-    if degree == 0:
-        return start
     equations = NeuronEquations(NeuronBasis(start, pooled.gate))
     for weight, own in zip(weights, parts, strict=True):
         t, density = _nodes(net, own, start)
@@ -67,7 +79,7 @@ def fit_bounded(net: Network, inputs: Any, degree: int, bound: float, prior: flo
             z = own.gate.shifts + own.gate.slopes * t + sign * own.gate.spreads
             factor = z + widen(own.gate.bias)
             equations.add(y, z, value * factor, 0.5 * weight * density)
-    return equations.polynomial(prior, f"{METHOD}{kind}")
+    return equations
 
 
 def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Array]:

@@ -11,7 +11,6 @@ from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuron
 from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial
-from mlpoly.polynomials.bounded import check_bound
 
 
 @overload
@@ -45,7 +44,7 @@ def fit(
     degree: int = 2,
     *,
     method: Literal["auto", "neuronwise", "joint"] | Neuronwise | Joint = "auto",
-    bound: float,
+    bound: float | Literal["auto"],
 ) -> BoundedPolynomial: ...
 
 
@@ -55,7 +54,7 @@ def fit(
     degree: int | Sequence[int] = 2,
     *,
     method: Name | Method[Any] = "auto",
-    bound: float | None = None,
+    bound: float | Literal["auto"] | None = None,
 ) -> Polynomial:
     """Return the polynomial of a given degree that is closest to a network in mean square under `inputs`.
 
@@ -78,10 +77,11 @@ def fit(
     method : str or an object of `mlpoly.methods`
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
         A name stands for the default options; others belong to the object: ``mlpoly.methods.Sampled(tolerance=0.001)``.
-    bound : float, optional
+    bound : float or "auto", optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
         mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
-        together, for every neuron by itself; with "joint" for all neurons together.
+        together, for every neuron by itself; with "joint" for all neurons together. "auto" is the one of 1.5, 2, 2.5,
+        3 and 4 with which the neurons' own errors are least under the inputs.
         ``.bounded(3.0)`` on a result without it draws lines along the activation instead.
 
     Returns
@@ -106,11 +106,11 @@ def fit(
     if bound is not None:
         if method == "joint" or isinstance(method, Joint):
             joint = Joint() if isinstance(method, str) else method
-            return joint.fit(net, inputs, as_integer("degree", degree, 0), check_bound(bound))
+            return joint.fit(net, inputs, as_integer("degree", degree, 0), bound)
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(
                 f"with a bound every neuron is fitted by itself, but method is {method!r}; leave it out, or call "
-                f".bounded({bound:g}) on the result of a fit without a bound."
+                f".bounded({bound if bound != 'auto' else 3.0:g}) on the result of a fit without a bound."
             )
         return fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
     method = as_method(method, net, inputs)

@@ -25,14 +25,14 @@ MOST = 2**14  # features on request: a Gram matrix of 2 GiB
 class Features(NamedTuple):
     """A polynomial as the sum of m features, read out with weights."""
 
-    kind: str
+    kind: Coefficients
     each: Any  # ridge or bounded polynomial with the features as its outputs
     readout: Array  # (o, m)
     bias: Array  # (o,)
 
     def changed(self, change: Array, bias: Array, method: str) -> Any:
         """The polynomial with `change` (m, o) more of every feature, and another bias (o,)."""
-        like, source = self.each.prototype, Source(self.each.source.activation, method)
+        like, source = self.each.prototype, Source(self.each.source.activation, f"{method}, {self.kind}")
         readout = cast_like(self.readout + change.T, like)
         return replace(self.each, readout=readout, bias=cast_like(bias, like), source=source)
 

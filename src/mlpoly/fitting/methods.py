@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
+from mlpoly.arrays import scalar
+from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.fitting.deep.layerwise import check_guard, fit_composed
 from mlpoly.fitting.deep.sampled import Sampling, fit_sampled
@@ -36,6 +38,7 @@ from mlpoly.polynomials import (
     RidgePolynomial,
     Source,
 )
+from mlpoly.polynomials.bounded import check_bound
 from mlpoly.records import replace
 
 P_co = TypeVar("P_co", bound=Polynomial, covariant=True)
@@ -125,19 +128,24 @@ class Joint:
             raise ValueError(f"shrinkage must be a number of at least 0, or 'auto', got {self.shrinkage!r}.")
 
     def fit(
-        self, net: Network, inputs: Inputs, degree: int, bound: float | None = None
+        self, net: Network, inputs: Inputs, degree: int, bound: float | Literal["auto"] | None = None
     ) -> RidgePolynomial | BoundedPolynomial:
         """Return the best polynomial of the ridge class, with lines beyond a bound if there is one."""
         layer = _one_layer(net, "joint")
         shrinkage = None if self.shrinkage == "auto" else float(self.shrinkage)
-        if isinstance(inputs, GaussianMixture) and bound is None:
-            return fit_mixture_joint(layer, inputs, degree, self.coefficients, shrinkage or 0.0)
-        if not isinstance(inputs, Samples):
-            wanted = "a mixture or samples" if bound is None else "samples if there is a bound"
+        if not isinstance(inputs, GaussianMixture | Samples):
             raise TypeError(
-                f"method 'joint' needs {wanted}, got {type(inputs).__name__}; pass the data themselves, or "
+                f"method 'joint' needs a mixture or samples, got {type(inputs).__name__}; pass the data themselves, or "
                 f"mlpoly.Samples(inputs.sample(n)). Under one Gaussian the exact fit is all neurons together."
             )
+        if isinstance(inputs, GaussianMixture):
+            start = None if bound is None else fit_bounded(layer, inputs, degree, bound)
+            return fit_mixture_joint(layer, inputs, degree, self.coefficients, shrinkage or 0.0, start)
+        if bound == "auto":
+            bounds = fit_bounded(layer, inputs, degree, bound).bounds
+            bound = scalar(bounds[0]) if bounds.shape[0] else None
+        elif bound is not None:
+            bound = check_bound(bound)
         return fit_joint(layer, inputs, degree, bound, self.coefficients, shrinkage)
 
 

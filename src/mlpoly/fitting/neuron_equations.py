@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
-from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, widen
+from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, scalar, widen
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial, Source
 from mlpoly.records import replace
 from mlpoly.special import hermite
@@ -81,6 +81,7 @@ class NeuronEquations(Generic[P]):
         self.basis = basis
         self._gram: Array = None  # (h, basis, basis)
         self._right: Array = None  # (h, basis, 1)
+        self._square: Array = 0.0  # (h,), of the values that are fitted
 
     def add(self, y: Array, z: Array | None, target: Array, weights: Array | None = None) -> None:
         """Add n points of every neuron: y = w.x, z = v.x, the network's units, (n, h) each, and weights (n, 1 or h)."""
@@ -90,12 +91,25 @@ class NeuronEquations(Generic[P]):
             values = widen(self.basis.values(y[part, ...], None if z is None else z[part, ...]))  # (basis, n, h)
             weighted = values if weights is None else values * widen(weights[part, ...])
             left, basis = xp.permute_dims(weighted, (2, 0, 1)), xp.permute_dims(values, (2, 1, 0))
-            gram, right = left @ basis, left @ widen(target[part, ...]).T[..., None]
+            wanted = widen(target[part, ...])
+            gram, right = left @ basis, left @ wanted.T[..., None]
+            square = wanted**2 if weights is None else widen(weights[part, ...]) * wanted**2
+            self._square = self._square + xp.sum(square, axis=0)
             self._gram = gram if self._gram is None else self._gram + gram
             self._right = right if self._right is None else self._right + right
 
     def polynomial(self, prior: float, method: str) -> P:
         """The polynomial of all points so far; the prior, above 0, is the weight of the closed form beside theirs."""
+        return self.basis.polynomial(self._solved(prior), method)
+
+    def misfit(self, prior: float) -> float:
+        """Squared errors of what the neurons of `polynomial` add to the outputs, summed over points and neurons."""
+        c, readout = self._solved(prior).T[..., None], self.basis.start.readout
+        xp = namespace(c=c)
+        own = self._square + xp.sum(c * (self._gram @ c - 2 * self._right), axis=(1, 2))
+        return scalar(xp.sum(own if readout is None else own * xp.sum(widen(readout) ** 2, axis=0)))
+
+    def _solved(self, prior: float) -> Array:
         known = self.basis.known
         xp = namespace(start=known)
         # Under the Gaussian the Hermite basis is orthonormal: its Gram matrix is the identity, its right-hand side the
@@ -109,5 +123,4 @@ class NeuronEquations(Generic[P]):
         noise = float(xp.finfo(gram.dtype).eps)
         cost = max((4 * rounding_error(self.basis.start.series.plain)) ** 2, 10 * known.shape[0] * noise)
         unit = gram / lengths / xp.matrix_transpose(lengths) + cost * eye(known.shape[0], gram)
-        solved = (xp.linalg.solve(unit, right / lengths) / lengths)[..., 0].T  # (basis, h)
-        return self.basis.polynomial(solved, method)
+        return (xp.linalg.solve(unit, right / lengths) / lengths)[..., 0].T  # (basis, h)

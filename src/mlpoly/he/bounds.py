@@ -28,10 +28,8 @@ class Bounds(Tabular):
     ----------
     names : tuple of str
         Names of the layers.
-    sizes : tuple of float
-        Bounds on |u| and |e| of each layer, in multiples of its range.
-    powers : tuple of float
-        Bounds on the powers of u that the layers need, and on their products with e.
+    sizes, powers : tuple of float
+        For each layer bounds on |u| and |e| in multiples of its range, and on the powers of u that it needs, with e.
     low, high : ndarray (o,)
         Bounds on the outputs.
     """
@@ -69,9 +67,8 @@ def bound(
     circuit : Circuit
     low, high : float or array (d,), optional
         Box of the inputs, such as 0 and 1 for pixels.
-    inputs : Gaussian or GaussianMixture, optional
-    radius : float, optional
-        With `inputs`, the ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
+    inputs, radius : Gaussian or GaussianMixture, float, optional
+        The ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
 
     Examples
     --------

@@ -12,14 +12,14 @@ from onnx import inliner
 
 from mlpoly.errors import FileFormatError
 from mlpoly.importers.onnx_graph import FinalSoftmax, Graph
-from mlpoly.importers.onnx_nodes import FLOATS, shortened
+from mlpoly.importers.onnx_nodes import FLOATS, check_value, shortened
 from mlpoly.networks import Network
 
 
-def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Network:
-    r'''Return the network of an ONNX model, in NumPy and in the dtype of its weights.
+def from_onnx(model: str | PathLike[str] | Any, output: str | None = None, input: str | None = None) -> Network:
+    """Return the network of an ONNX model, or of the part between two of its values, in NumPy and in its dtype.
 
-    Nothing of the file is run.
+    Nothing of the file is run. Of a transformer this takes the feedforward blocks, between two layer norms.
 
     Parameters
     ----------
@@ -27,46 +27,44 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None) -> Ne
         A chain from one input: Gemm, MatMul, sums and products with constants, BatchNormalization, and activations, as
         one node or as the many that exporters write. Products of two branches become a `GLU`, sums of a value and a
         branch that starts at it a `Residual`. What makes rows of the input (Flatten, Reshape) is passed over. A Softmax
-        or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
+        or LogSoftmax at the end is left out with a warning, and the outputs are the logits. Products of values that are
+        rounded to 8 bits as they come (DynamicQuantizeLinear) are taken without this rounding, also with a warning.
     output : str, optional
         Name of the value that the network computes, also one inside the graph. By default the graph's only output of
         floating-point numbers.
+    input : str, optional
+        Name of the value that is the network's input, also one inside the graph, such as the output of a layer norm.
+        By default the graph's input.
 
     Returns
     -------
     MLP, GLU, Affine, Chain or Residual
 
-    Raises
-    ------
-    TypeError
-        For a graph that is no such chain; the message names the node and says what can be done.
-
     Examples
     --------
-    >>> import numpy as np, mlpoly as mp
+    >>> import mlpoly as mp
     >>> import onnx.parser
-    >>> text = """
-    ...     <ir_version: 8, opset_import: ["" : 17]>
-    ...     agraph (double[N, 2] x) => (double[N, 1] y)
-    ...     <double[2, 2] W = {1.0, 0.0, 0.0, 1.0}, double[2, 1] V = {1.0, 2.0}> {
-    ...         h = MatMul (x, W)
-    ...         a = Relu (h)
-    ...         y = MatMul (a, V)
-    ...     }"""
-    >>> net = mp.from_onnx(onnx.parser.parse_model(text))  # or mp.from_onnx("model.onnx")
-    >>> net
-    MLP(2 -> 2 -> 1, relu)
-    >>> net(np.array([[1.0, 3.0]])).tolist()
-    [[7.0]]
-    '''
+    >>> model = onnx.parser.parse_model(
+    ...     '<ir_version: 8, opset_import: ["" : 17]> agraph (double[N, 2] x) => (double[N, 2] y)'
+    ...     '<double[2, 2] W = {1.0, 0.0, 0.0, 1.0}> { h = MatMul (x, W) y = Relu (h) }'
+    ... )
+    >>> mp.from_onnx(model)  # or mp.from_onnx("model.onnx")
+    MLP(2 -> 2 -> 2, relu)
+    """
     proto = _loaded(model)
-    graph = Graph(proto, _chosen_output(proto, output))
+    graph = Graph(proto, _chosen_output(proto, output), input)
     path = graph.path()
     softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
     net = graph.network(path if softmax is None else path[:-1])
     if softmax is not None:
         warnings.warn(
             f"from_onnx leaves out the {softmax.where} at the end: the network's outputs are the logits that enter it.",
+            stacklevel=2,
+        )
+    if graph.rounded:
+        warnings.warn(
+            f"{', '.join(graph.rounded)} of the model rounds to 8 bits what it is given; the network does not. Its "
+            f"weights are those that the model stores.",
             stacklevel=2,
         )
     return net
@@ -93,11 +91,7 @@ def _loaded(model: Any) -> Any:
 def _chosen_output(model: Any, output: str | None) -> str:
     graph = model.graph
     if output is not None:
-        values = [name for node in graph.node for name in node.output]
-        if output not in values:
-            shown = ", ".join(values[-12:])
-            raise ValueError(f"output={output!r} is not a value of the graph; its last values are {shown}.")
-        return output
+        return check_value("output", output, graph)
     floating = [o.name for o in graph.output if o.type.tensor_type.elem_type in FLOATS]
     if len(floating) != 1:
         names = ", ".join(o.name for o in graph.output)

@@ -21,6 +21,7 @@ from mlpoly.importers.onnx_nodes import (
     REASONS,
     array_of,
     attributes_of,
+    check_value,
     in_pairs,
     refusal,
     row_of,
@@ -52,15 +53,17 @@ class Graph:
 
     model: Any
     output: str
+    begin: str | None = None  # the value that is the input of the network, the graph's if None
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     paths: dict[str, Branch] = field(default_factory=dict)
     sizes: set[str] = field(default_factory=set)  # values that are computed from shapes alone
+    rounded: list[str] = field(default_factory=list)  # nodes that quantise what they are given, which is passed over
 
     def __post_init__(self) -> None:
         graph = self.model.graph
         needed, self.nodes = {self.output}, list[Any]()
         for node in reversed([single for whole in graph.node for single in in_pairs(whole)]):
-            if needed & set(node.output):
+            if needed & set(node.output) and self.begin not in node.output:
                 self.nodes.insert(0, node)
                 needed |= set(node.input)
         for tensor in graph.initializer:
@@ -70,6 +73,10 @@ class Graph:
         arrays = [*self.constants.values(), *(array_of(a) for a in stored if isinstance(a, onnx.TensorProto))]
         weights = [a.dtype for a in arrays if a.dtype.kind == "f" and a.ndim > 1]
         inputs = [i for i in graph.input if i.name in needed and i.name not in self.constants]
+        if self.begin is not None and self.begin not in [i.name for i in inputs]:
+            check_value("input", self.begin, graph)
+            known = {value.name: value for value in graph.value_info}
+            inputs.append(known.get(self.begin) or helper.make_tensor_value_info(self.begin, FLOATS[0], None))
         if len(inputs) != 1:
             names = ", ".join(i.name for i in inputs) or "none"
             raise TypeError(
@@ -129,6 +136,10 @@ class Graph:
         before, constant = self.paths[data[0]], self._constant(node)
         if op in ("Identity", "Dropout"):
             return before
+        if op == "DynamicQuantizeLinear":  # x is about scale (q - zero): the numbers themselves, with a scale of 1
+            self.rounded.append(where(node))
+            self.constants |= {node.output[1]: np.float32(1), node.output[2]: np.uint8(0)}
+            return before
         if op == "Cast" and attributes["to"] in FLOATS:
             return before
         if op in ("Flatten", "Reshape", "Squeeze"):
@@ -149,10 +160,12 @@ class Graph:
                 raise refusal(node, f"its bias has {bias.size} entries for {len(W)} outputs")
             b = None if bias is None else np.broadcast_to(bias, W.shape[:1]).astype(self.dtype)
             return (*before, self._affine(node, W, b))
-        if op == "MatMul":
+        if op in ("MatMul", "MatMulInteger"):
             if data[0] != operands[0]:
                 raise refusal(node, "its first factor is not rows of data")
             W = constant(1)
+            if op == "MatMulInteger":
+                W = W.astype(self.dtype) - (constant(3) if len(operands) > 3 else 0)
             return (*before, self._affine(node, (W[:, None] if W.ndim == 1 else W).T, None))
         if op == "BatchNormalization" and self.rows:
             if attributes.get("training_mode"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,18 @@ FOLDED = {
     *("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Neg", "Sqrt", "Reciprocal", "Pow", "Exp", "MatMul"),
     *("Concat", "Gather", "Slice", "DequantizeLinear"),
 }
-CUT = (
-    "onnx.utils.extract_model(path, 'part.onnx', [input], [output]) cuts out the part between two values of the graph; "
-    "from_onnx(model, output=...) stops at a value."
-)
+CUT = "from_onnx(model, output=..., input=...) takes the part between two values of the graph, given their names."
 _NOT_FULL = "it is not fully connected; take the part behind it"
 _NORM = "it divides by the size of its own input, so it is neither affine nor an activation of single units"
+_SUM = "it runs over the units, as a layer norm or a softmax written out does"
 _STATE = "it has a state; only feedforward networks can be converted"
-_QUANTISED = "it is quantised; export the model without quantisation"
+_QUANTISED = "it rounds to a range of its own; export the model without quantisation, or quantise dynamically"
 REASONS = {
     **dict.fromkeys(["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "LpPool"], _NOT_FULL),
     **dict.fromkeys(["LayerNormalization", "InstanceNormalization", "RMSNormalization", "LpNormalization"], _NORM),
+    **dict.fromkeys(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2"], _SUM),
     **dict.fromkeys(["RNN", "LSTM", "GRU"], _STATE),
-    **dict.fromkeys(["QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul"], _QUANTISED),
+    **dict.fromkeys(["QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QGemm"], _QUANTISED),
     "BatchNormalization": "it is not of rows of numbers",
     "Transpose": "rows of data must stay rows",
     "Gather": "it picks values by index; convert what follows it",
@@ -46,6 +46,15 @@ def where(node: Any) -> str:
 def refusal(node: Any, reason: str) -> TypeError:
     """The error for a node that cannot be taken."""
     return TypeError(f"from_onnx cannot take the {where(node)}: {reason}. {CUT}")
+
+
+def check_value(argument: str, name: str, graph: Any) -> str:
+    """Return the name of a value of a graph, or raise."""
+    values = [*(given.name for given in graph.input), *(value for node in graph.node for value in node.output)]
+    if name not in values:
+        close = get_close_matches(name, values, 5, 0.3) or values[-5:]
+        raise ValueError(f"{argument}={name!r} is not a value of the graph; such are {', '.join(close)}.")
+    return name
 
 
 def shortened(error: Exception) -> str:

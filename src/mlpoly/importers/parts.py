@@ -76,8 +76,7 @@ def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
     """Weight and bias of a linear module (also of GPT-2's Conv1D), its own tensors or views of them.
 
     Unless `strict`, subclasses of nn.Linear with a forward of their own are taken, and the caller checks what they
-    compute. Raises a TypeError, with `name`, for what is not linear or holds its weight in some other form: LoRA,
-    quantised, lazy.
+    compute. What is not linear, or holds its weight in another form (LoRA, quantised, lazy), is refused by `name`.
     """
     part = unwrapped(part)
     transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)

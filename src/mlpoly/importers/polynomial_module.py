@@ -24,24 +24,17 @@ class PolynomialModule(nn.Module):
 
     Unless `fast`, it computes in float32 or wider, also inside ``torch.autocast``, because powers of 16-bit numbers
     lose their digits. ``.to(torch.bfloat16)`` on it, or on a model that contains it, rounds the coefficients to 8 bits
-    for good; the arithmetic stays in float32. To keep the coefficients, insert it after the model has been converted.
-
-    ``torch.compile`` traces it without a graph break from PyTorch 2.11.
+    for good; to keep them, insert it after the model has been converted. ``torch.compile`` traces it without a graph
+    break from PyTorch 2.11.
 
     Parameters
     ----------
     polynomial : Polynomial
-        Any form, of any array library.
+        Any form, of any array library; as an attribute, the polynomial over the present buffers.
     fast : bool
         For forms made of neurons and inputs in 16 bits: multiply matrices in 16 bits, as the block itself does, and
         compute the polynomials in float32. Several times faster on a GPU; the error is that of the block's own
         arithmetic.
-
-    Attributes
-    ----------
-    polynomial : Polynomial
-        The polynomial over the present buffers.
-    fast : bool
     """
 
     def __init__(self, polynomial: Polynomial, fast: bool = False) -> None:

@@ -1,8 +1,4 @@
-"""A few test inputs that show whether a module computes what its parts suggest.
-
-Modules with the same parts need not do the same with them: some clamp the gate or scale it; hooks and patched methods
-change what a module computes. Weights taken by name alone would describe another function, and nothing would notice.
-"""
+"""A few test inputs that show whether a module computes what its parts suggest: some clamp a gate, or are hooked."""
 
 from __future__ import annotations
 
@@ -53,11 +49,11 @@ def check_computes(
 ) -> None:
     """Raise a MismatchError if a module in evaluation mode and a network over its weights differ on test inputs.
 
-    The module is not changed, and torch's generator is not used. Weights that cannot be read (meta device, tracing) are
-    not checked. `unlike` and `remedy` are the beginning and the end of the message. With `residual`, the module takes a
-    second tensor that it adds to its output. With `whole`, it is a network of its own, whose forward hooks are part of
-    it; hooks of a block in a model belong to whoever observes that model, and do not run. If the network is a part of
-    what the module does, `ends` are the submodules that take its input and return its output.
+    The module is not changed; weights that cannot be read (meta device, tracing) are not checked. `unlike` and `remedy`
+    begin and end the message. With `residual`, the module takes a second tensor that it adds to its output; with
+    `whole`, it is a network of its own, whose forward hooks are part of it, and do not belong to whoever observes a
+    model. `ends` are the submodules that take the network's input and return its output, if it is a part of what the
+    module does.
     """
     weight = net.prototype
     if not readable(weight):

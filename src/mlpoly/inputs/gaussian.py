@@ -10,6 +10,7 @@ import numpy as np
 from mlpoly.arrays import Array, namespace, namespace_of, positive_semidefinite, readable
 from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_names, check_shape, column_names
 from mlpoly.arrays.placement import astype, cast_result, constant, eye, promote, scalar, take_rows, widen
+from mlpoly.arrays.products import product
 from mlpoly.inputs.accumulator import MomentAccumulator
 from mlpoly.inputs.conditioning import Given, check_possible, chosen_names, known_inputs
 from mlpoly.inputs.interface import Gaussians, digest
@@ -116,8 +117,10 @@ class Gaussian(Gaussians):
         """Product rows @ cov for rows (m, d), in the wider dtype of the two."""
         if self.cov is None:
             return rows
+        if len(self.cov.shape) == 2:
+            return product(rows, self.cov)
         rows, cov = promote(rows, self.cov)
-        return rows * cov if len(cov.shape) == 1 else rows @ cov
+        return rows * cov
 
     @cached_property
     def root(self) -> Array:

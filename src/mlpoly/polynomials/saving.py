@@ -57,7 +57,7 @@ def _tree(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
             values["inputs"] = None
         return {"kind": kind, **{key: _tree(item, dot + key, arrays) for key, item in values.items()}}
     if isinstance(value, Activation):
-        return value.name if _registered(value.name) == value else None
+        return value.name if registered(value.name) == value else None
     if isinstance(value, tuple):
         return [_tree(item, f"{dot}{i}", arrays) for i, item in enumerate(value)]
     if value is None or isinstance(value, str | bool):
@@ -66,7 +66,7 @@ def _tree(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     return {"array": name}
 
 
-def _registered(name: Any) -> Activation | None:
+def registered(name: Any) -> Activation | None:
     """The activation of that name, or None if there is none."""
     try:
         return get(name) if name else None
@@ -139,7 +139,7 @@ def _built(node: Any, arrays: dict[str, np.ndarray]) -> Any:
         raise FileFormatError(f"the {kind} in its header has no {min(odd)!r}, or should not have it")
     values = {key: _built(item, arrays) for key, item in items.items()}
     if "activation" in values and kind != "Source":
-        values["activation"] = _registered(values.get("activation"))
+        values["activation"] = registered(values.get("activation"))
     if kind == "GaussianMixture" and isinstance(values.get("covs"), tuple):  # one per component, in different forms
         parts = zip(values["means"], values["covs"], strict=True)
         return GaussianMixture.of(values["weights"], [Gaussian(m, c, names=values["names"]) for m, c in parts])

@@ -24,11 +24,14 @@ from mlpoly.arrays import (
     interchangeable,
     namespace,
     no_gradients,
+    on_cpu,
     promote,
+    quadratic_forms,
     readable,
     safe_inverse,
     safe_root,
     stop_gradient,
+    to_numpy,
     widen,
 )
 from mlpoly.inputs import Gaussian
@@ -78,43 +81,47 @@ class Units:
     def under(cls, layer: Layer | Units, inputs: Gaussian, spreads: bool = False) -> Units:
         """Units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
 
-        The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i. The
-        `spreads` of a gate cost a second one. Raises a ValueError where means or standard deviations overflow.
+        The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i; what
+        needs only the former takes half of it. So do the `spreads` of a gate. Raises a ValueError where means or
+        standard deviations overflow.
         """
         forms = layer.forms
         xp = namespace(weights=forms.directions, inputs=inputs.mean)
         # About the largest standard deviation of an input, as a power of two.
-        size, cov = inputs.mean[0] * 0 + 1, inputs.cov
-        if cov is not None:
-            size = _power_of_two(xp.sqrt(xp.max(cov if len(cov.shape) == 1 else xp.linalg.diagonal(cov))))
-        scales, cross, second = [], [], []
-        for rows in chunks(forms.directions.shape[0], _ROWS):
-            unit, scale = _scaled(forms.directions[rows, ...], size)
-            spread = inputs.times_covariance(unit)
-            scales.append(_product(safe_root(widen(_dots(spread, unit))), scale))
-            if forms.gate_directions is not None:
-                other, other_scale = _scaled(forms.gate_directions[rows, ...], size)
-                cross.append(_product(_dots(spread, other), scale, other_scale))
-                if spreads:
-                    second.append(_product(safe_root(widen(_dots(inputs.times_covariance(other), other))), other_scale))
-        shifts, widths = _times_mean(forms.directions, inputs.mean), xp.concat(scales)
+        size = _power_of_two(xp.sqrt(xp.max(inputs._variances())))
+        first = _Rows(forms.directions, size)
+        gates = None if forms.gate_directions is None else _Rows(forms.gate_directions, size)
+        scales, shifts, gate_shifts, cross, second = [], [], [], [], []
+        for part in chunks(first.weights.shape[0], _ROWS if on_cpu(first.weights) else 4 * _ROWS):
+            rows, scale = first[part]
+            shifts.append(_product(_times_mean(rows, inputs.mean), scale))
+            if gates is None:
+                scales.append(_product(safe_root(widen(_quadratic_forms(rows, inputs))), scale))
+                continue
+            spread = inputs.times_covariance(rows)
+            scales.append(_product(safe_root(widen(_dots(spread, rows))), scale))
+            others, other_scale = gates[part]
+            gate_shifts.append(_product(_times_mean(others, inputs.mean), other_scale))
+            cross.append(_product(_dots(spread, others), scale, other_scale))
+            if spreads:
+                second.append(_product(safe_root(widen(_quadratic_forms(others, inputs))), other_scale))
+        means, widths = xp.concat(shifts), xp.concat(scales)
         limits = xp.finfo(promote(forms.directions)[0].dtype)
-        if readable(widths) and not bool(xp.all((widths <= float(limits.max)) & (xp.abs(shifts) <= float(limits.max)))):
+        if readable(widths) and not bool(xp.all((widths <= float(limits.max)) & (xp.abs(means) <= float(limits.max)))):
             raise ValueError(
                 f"preactivations w.x under these inputs are too large for {forms.directions.dtype}; scale the first "
                 f"weights or the inputs down, or use float64."
             )
         widths = xp.where(widths >= float(limits.smallest_normal), widths, 0.0)  # where their inverse overflows
         widths = _tiny_without_weights(widths, forms.directions)
-        made = cls(forms.directions, shifts, widths, forms.bias)
-        if forms.gate_directions is None:
+        made = cls(forms.directions, means, widths, forms.bias)
+        if gates is None:
             return made
         slopes = xp.concat(cross) * safe_inverse(made.scales)  # r_i = Cov(v_i.x, w_i.x) / s_i (MATH 2)
-        gate_shifts = _times_mean(forms.gate_directions, inputs.mean)
         left = None
         if spreads:
             left = _tiny_without_weights(safe_root(xp.concat(second) ** 2 - slopes**2), forms.gate_directions)
-        return replace(made, gate=Gate(forms.gate_directions, gate_shifts, slopes, forms.gate_bias, left))
+        return replace(made, gate=Gate(gates.weights, xp.concat(gate_shifts), slopes, forms.gate_bias, left))
 
     @classmethod
     def pooled(cls, weights: Array, parts: Sequence[Units], rounding: float) -> Units:
@@ -282,25 +289,52 @@ def _times_mean(weight: Array, mean: Array) -> Array:
 # -- scales are factored out before squaring, which would soon leave the range of floats, and restored afterwards ------
 
 
-def _scaled(weight: Array, size: Array) -> tuple[Array, Array]:
-    """Rows (m, d) over their scale, and that scale (m,): their own size times that of the inputs."""
-    xp = namespace(weight=weight)
-    weight, size = promote(weight, size)
-    high, low = xp.max(weight, axis=1), -xp.min(weight, axis=1)
-    limits = xp.finfo(weight.dtype)
-    with np.errstate(over="ignore"):
-        scale = _power_of_two(xp.where(high > low, high, low)) * size
-    # Outside of this range the spread itself is out of the range of the dtype.
-    scale = xp.clip(scale, float(limits.smallest_normal), float(limits.max))
-    return weight / scale[:, None], scale
+class _Rows:
+    """Rows of weights, over powers of two where their products with a covariance may leave the range of floats."""
+
+    def __init__(self, weights: Array, size: Array) -> None:
+        self.weights, self.size = weights, size
+        self.plain = decidable(weights, size) and self._moderate()
+
+    def _moderate(self) -> bool:
+        """Whether sums of w_i S_ij w_j keep half of the range of exponents for entries that are smaller."""
+        xp = namespace(weights=self.weights)
+        with no_gradients(self.weights):
+            largest, size = promote(xp.linalg.vector_norm(self.weights, ord=math.inf, axis=1), self.size)
+            low = float(xp.finfo(largest.dtype).smallest_normal) ** 0.125
+            sizes = xp.concat([xp.where(largest == 0, size, largest), xp.reshape(size, (1,))])
+            smallest, largest = (float(a) for a in to_numpy(xp.stack([xp.min(sizes), xp.max(sizes)])))
+        return low <= smallest and largest <= 1 / low
+
+    def __getitem__(self, part: slice) -> tuple[Array, Array | None]:
+        """Rows (m, d) over their scale, and that scale (m,), their own size times that of the inputs, or None for 1."""
+        rows = self.weights[part, ...]
+        if self.plain:
+            return rows, None
+        xp = namespace(rows=rows)
+        rows, size = promote(rows, self.size)
+        high, low = xp.max(rows, axis=1), -xp.min(rows, axis=1)
+        limits = xp.finfo(rows.dtype)
+        with np.errstate(over="ignore"):
+            scale = _power_of_two(xp.where(high > low, high, low)) * size
+        # Outside of this range the spread itself is out of the range of the dtype.
+        scale = xp.clip(scale, float(limits.smallest_normal), float(limits.max))
+        return rows / scale[:, None], scale
 
 
-def _product(first: Array, *others: Array) -> Array:
-    """Product in the widest precision; infinite where it is out of range, which is checked later."""
+def _quadratic_forms(rows: Array, inputs: Gaussian) -> Array:
+    """Variances (m,) of w.x for rows w (m, d)."""
+    if inputs.cov is not None and len(inputs.cov.shape) == 2:
+        return quadratic_forms(rows, inputs.cov)
+    return _dots(inputs.times_covariance(rows), rows)
+
+
+def _product(first: Array, *others: Array | None) -> Array:
+    """Product in the widest precision, None counted as 1; infinite where it is out of range, which is checked later."""
     first = widen(first)
     with np.errstate(over="ignore"):
         for a in others:
-            first = first * widen(a)
+            first = first if a is None else first * widen(a)
     return first
 
 

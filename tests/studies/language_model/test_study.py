@@ -351,18 +351,9 @@ def test_texts_that_cannot_be_used(folder, tmp_path, capsys):
     assert "no config.json" in complaint(tmp_path, folder / "tokens.npy")
 
 
-def test_a_model_without_blocks(tmp_path, capsys):
-    config = transformers.MambaConfig(vocab_size=16, hidden_size=8, num_hidden_layers=1, state_size=4)
-    transformers.MambaForCausalLM(config).save_pretrained(tmp_path / "model", safe_serialization=True)
-    np.save(tmp_path / "tokens.npy", np.ones((4, 8), np.int64))
-    arguments = ["lm", str(tmp_path / "model"), "--text", str(tmp_path / "tokens.npy"), "--out", str(tmp_path / "out")]
-    assert main([*arguments, "--quiet"]) == 1
-    assert "find_blocks found no feedforward block that it knows in MambaForCausalLM" in capsys.readouterr().err
-
-
 def test_wrong_options_are_refused_before_anything_is_loaded(capsys):
     for options, message in (
-        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'samples'"),
+        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'joint', 'samples'"),
         ({"bound": -1.0}, "bound must be a positive number"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -10,7 +10,6 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures import write_figures
 from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
 from mlpoly.studies.paper.figures.eigenvector_pictures import eigenvalue_chart, eigenvector_gallery, training_gallery
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, step_axis
@@ -258,19 +257,6 @@ def test_attacked_images(results):
 
 
 # -- files and errors --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_all_figures_are_written_the_same_on_every_writing(results, tmp_path):
-    once, again = write_figures(results, tmp_path / "a"), write_figures(results, tmp_path / "b")
-    stems = {path.stem for path in once}
-    assert stems == {
-        "figure-1-features", "figure-2-fvu", "figure-3-kl", "accuracy", "spectrum", "eigenvalues",
-        *(f"{name}-{step}" for name in ("figure-4-ablated", "figure-5-attack", "steering") for step in (512, 16384)),
-    }  # fmt: skip
-    assert len(once) == 2 * len(stems)
-    for a, b in zip(once, again, strict=True):
-        assert a.read_bytes() == b.read_bytes()
 
 
 def test_nothing_is_cut_off(results, ablations, steering):

@@ -53,15 +53,6 @@ def whole(tmp_path_factory) -> TrainingRun:
 # -- what it does ------------------------------------------------------------------------------------------------------
 
 
-def test_loss_falls(whole):
-    points = training_points(whole, IMAGES)
-    assert [p.step for p in points] == whole.steps
-    assert {p.seed for p in points} == {3}
-    assert points[-1].train_loss < 0.7 * points[0].train_loss
-    assert points[-1].test_loss < 0.7 * points[0].test_loss
-    assert points[-1].test_accuracy > 0.8 > points[0].test_accuracy + 0.2
-
-
 def test_points_against_plain_numpy(whole):
     for p in training_points(whole, IMAGES)[::3]:
         w = {name: a.astype(float) for name, a in weights(whole, p.step).items()}
@@ -161,14 +152,6 @@ def test_batch_larger_than_the_data(tmp_path):
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
-
-
-def test_finished_run_is_read(whole, monkeypatch):
-    before = {p.name: p.stat().st_mtime_ns for p in whole.folder.iterdir()}
-    monkeypatch.setattr(training, "_Trainer", None)
-    run = train(IMAGES, whole.folder, CONFIG)
-    assert run.steps == whole.steps
-    assert {p.name: p.stat().st_mtime_ns for p in whole.folder.iterdir()} == before
 
 
 def test_longer_run_continues_a_shorter_one(whole, tmp_path):
@@ -331,11 +314,6 @@ def test_other_images_of_the_same_shape_are_refused(whole, name, steps):
 
 def test_other_test_images_do_not_matter_to_a_training(whole):
     assert_same_weights(train(changed(IMAGES, "test"), whole.folder, CONFIG), whole)
-
-
-def test_no_checkpoints(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no checkpoints in .*`mlpoly paper`"):
-        TrainingRun.open(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ correlated, and one neuron can make up for another. The covariances of the featu
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlpoly.arrays import Array, cast_like, namespace, widen
 from mlpoly.fitting.joint_features import Coefficients, Features, features_of
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
@@ -14,7 +16,7 @@ from mlpoly.inputs import GaussianMixture
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
 from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial
+from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
 from mlpoly.records import map_arrays, replace
 
 METHOD = "least squares over all neurons together under a Gaussian mixture"
@@ -26,9 +28,13 @@ def fit_mixture_joint(
     degree: int,
     coefficients: Coefficients = "auto",
     shrinkage: float = 0.0,
-) -> RidgePolynomial:
-    """The best polynomial of all neurons together under a mixture; with "auto", coefficients are free while few."""
-    start = fit_neuronwise(net, inputs, degree)
+    start: RidgePolynomial | BoundedPolynomial | None = None,
+) -> Any:
+    """The best polynomial of all neurons together under a mixture; with "auto", coefficients are free while few.
+
+    It starts from the fit neuron by neuron, or from `start`, which may be bounded.
+    """
+    start = fit_neuronwise(net, inputs, degree) if start is None else start
     if not degree:
         return replace(start, report=FitReport(METHOD, "a constant", details={"kind": "neuronwise"}))
     features = features_of(map_arrays(replace(start, inputs=None), widen), coefficients)[-1]

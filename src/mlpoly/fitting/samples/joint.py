@@ -11,13 +11,13 @@ shrunk, and they are what the report states. The answer is then fitted to all sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from mlpoly.arrays import Array, constant, namespace, no_gradients, readable, scalar, to_numpy, widen
+from mlpoly.arrays import Array, chunks, namespace, no_gradients, readable, scalar, take_rows, to_numpy, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.joint_features import Coefficients, Features, features_of
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
@@ -55,14 +55,16 @@ def fit_joint(
     with no_gradients(net.prototype):
         split = _Split(net, inputs)
         start, everything, real = _neuronwise(split, degree, bound)
-        fits = [_Fit(split, start, features, shrinkage) for features in features_of(start, coefficients, real)]
+        fits = [split.fill(JointFit(net, each)).choose(shrinkage) for each in features_of(start, coefficients, real)]
         best = min(fits, key=lambda fit: fit.error)
-        before, after, better = split.compare(start, best.polynomial(best.learned))
+        before, after, better = split.compare(start, best.polynomial(best.learned, best.shrinkage))
         details = {"kind": "neuronwise", "samples": split.count, "start": before}
         if better or coefficients != "auto" or shrinkage is not None:
-            problem = best.everything()
-            poly, fvu = best.polynomial(problem), after
-            details |= best.features.details(problem, best.shrinkage)
+            # From the fit neuron by neuron to all samples, so that it is no worse on them.
+            final = split.fill(JointFit(net, features_of(everything, best.features.kind, real)[0]))
+            problem = final.everything()
+            poly, fvu = final.polynomial(problem, best.shrinkage), after
+            details |= final.features.details(problem, best.shrinkage)
             summary = (
                 f"{details['kind']}, {details['coefficients']} coefficients an output, {details['effective']:.0f} "
                 f"after shrinkage; fraction of variance unexplained {fvu:.3g} on held-out samples, {before:.3g} neuron "
@@ -87,24 +89,32 @@ class _Split:
                 f"inputs have {self.count} samples with a weight, but fitting neurons together takes {2 * _HELD}, as "
                 f"one in {_HELD} is held out; use more samples, or method='neuronwise'."
             )
-        self.held = np.zeros((inputs.count, 1))
         # Not every fifth: rows may come in an order that repeats.
-        self.held[np.random.default_rng(0).permutation(rows)[: self.count // _HELD]] = 1.0
+        drawn = np.random.default_rng(0).permutation(rows)
+        self._parts = np.sort(drawn[self.count // _HELD :]), np.sort(drawn[: self.count // _HELD])
 
-    def chunks(self, width: int) -> Iterator[tuple[Array, Array, Array]]:
-        """Rows (m, d) and their weights (m, 1) in the fit and among the held out, for `width` numbers a row."""
-        first = 0
-        for x, weights in self.inputs.chunks(max(_HELD, _NUMBERS // max(width, self.net.dim_in))):
-            held = weights * constant(self.held[first : first + x.shape[0]], weights)
-            first += x.shape[0]
-            yield x, weights - held, held
+    def chunks(self, width: int, held: Sequence[bool] = (False, True)) -> Iterator[tuple[Array, Array, bool]]:
+        """Rows (m, d), `width` numbers for each of them, their weights (m, 1), and whether they are held out."""
+        for which in held:
+            for rows in chunks(len(self._parts[which]), max(_HELD, _NUMBERS // max(width, self.net.dim_in))):
+                x = take_rows(self.inputs.x, self._parts[which][rows])
+                weights = widen(x[:, :1]) * 0 + 1 / self.inputs.count
+                if self.inputs.weights is not None:
+                    weights = widen(take_rows(self.inputs.weights, self._parts[which][rows]))[:, None]
+                yield x, weights, which
+
+    def fill(self, fit: JointFit) -> JointFit:
+        """Give all samples to a fit; returns it."""
+        for x, weights, held in self.chunks(fit.features.each.dim_out):
+            fit.add(x, weights, held)
+        return fit
 
     def compare(self, one: Any, two: Any) -> tuple[float, float, bool]:
         """Fractions of variance unexplained on the held-out samples, and whether the second is clearly better."""
         xp = namespace(like=self.net.prototype)
         level = widen(self.net(self.inputs.x[:1, ...]))  # of about the size of the outputs, against cancellation
         sums: Array = 0.0
-        for x, _, w in self.chunks(self.net.dim_hidden):
+        for x, w, _ in self.chunks(self.net.dim_hidden, (True,)):
             target = widen(self.net(x))
             first, second = (xp.sum((target - widen(p(x))) ** 2, axis=1, keepdims=True) for p in (one, two))
             gain, values = first - second, target - level
@@ -133,9 +143,10 @@ def _neuronwise(split: _Split, degree: int, bound: float | None) -> tuple[Any, A
     learned, (size, h) = 0.0, basis.known.shape
     for x, weights, held in split.chunks(size * h):
         (y, z), hidden = closed.forms_at(x), net.hidden(x)
-        learning.add(y, z, hidden, weights)
-        everything.add(y, z, hidden, weights + held)
-        learned += scalar(namespace(w=weights).sum(weights))
+        everything.add(y, z, hidden, weights)
+        if not held:
+            learning.add(y, z, hidden, weights)
+            learned += scalar(namespace(w=weights).sum(weights))
     own = learning.polynomial(PRIOR * learned, METHOD)
     before, after, _ = split.compare(closed, own)
     real = 1.0 if basis.spreads is None else namespace(known=basis.known).where(basis.spreads > 0, 1.0, 0.0)
@@ -143,33 +154,39 @@ def _neuronwise(split: _Split, degree: int, bound: float | None) -> tuple[Any, A
     return own if after < before else closed, everything.polynomial(PRIOR, METHOD), real
 
 
-class _Fit:
-    """Changes of the start in some features, and the shrinkage that does best with them on the held-out samples."""
+class JointFit:
+    """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk."""
 
-    def __init__(self, split: _Split, start: Any, features: Features, shrinkage: float | None) -> None:
-        self.features, xp = features, namespace(like=split.net.prototype)
+    def __init__(self, net: Layer, features: Features) -> None:
+        self.features, self._net = features, net
         self.constants = widen(features.each.series.plain[0, :])
-        learned: Array = 0.0
-        others: Array = 0.0
-        for x, weights, held in split.chunks(features.each.dim_out):
-            columns = [
-                xp.ones_like(weights),
-                widen(features.each(x)) - self.constants,
-                widen(split.net(x)) - widen(start(x)),
-            ]
-            rows = xp.concat(columns, axis=1)
-            learned, others = learned + rows.T @ (weights * rows), others + rows.T @ (held * rows)
-        if not bool(xp.all(xp.isfinite(learned + others))):
-            raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
-        self.learned, self._total = ShrunkLeastSquares(learned, features.each.dim_out), learned + others
-        values = _GRID if shrinkage is None else [shrinkage]
+        self._sums: list[Array] = [0.0, 0.0]
+
+    def add(self, x: Array, weights: Array, held: Any) -> None:
+        """Add samples (m, d) with weights (m, 1), all of them held out or none."""
+        xp, each = namespace(x=x), widen(self.features.each(x))
+        old = each @ self.features.readout.T + self.features.bias
+        rows = xp.concat([xp.ones_like(weights), each - self.constants, widen(self._net(x)) - old], axis=1)
+        self._sums[bool(held)] = self._sums[bool(held)] + rows.T @ (weights * rows)
+
+    def choose(self, shrinkage: float | None = None) -> JointFit:
+        """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
+        others, m = self._sums[True], self.features.each.dim_out
+        self.learned, values = self._problem(self._sums[False]), _GRID if shrinkage is None else [shrinkage]
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
+        self.before = scalar(namespace(others=others).linalg.trace(others[m + 1 :, m + 1 :]) / others[0, 0])
+        return self
 
     def everything(self) -> ShrunkLeastSquares:
         """The problem of all samples."""
-        return ShrunkLeastSquares(self._total, self.features.each.dim_out)
+        return self._problem(self._sums[False] + self._sums[True])
 
-    def polynomial(self, problem: ShrunkLeastSquares) -> Any:
+    def _problem(self, sums: Array) -> ShrunkLeastSquares:
+        if not bool(namespace(sums=sums).all(namespace(sums=sums).isfinite(sums))):
+            raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
+        return ShrunkLeastSquares(sums, self.features.each.dim_out)
+
+    def polynomial(self, problem: ShrunkLeastSquares, shrinkage: float) -> Any:
         """The polynomial that solves a problem."""
-        change, level = problem.solve(self.shrinkage)
+        change, level = problem.solve(shrinkage)
         return self.features.changed(change, self.features.bias + level - self.constants @ change, METHOD)

@@ -6,7 +6,8 @@ as good as the marginal that it is fitted under.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace
 from mlpoly.fitting.gaussian import fit_gaussian
@@ -95,17 +96,21 @@ class SampleFit(Generic[P]):
             raise ValueError("no samples yet: call update(batch) before polynomial().")
         return self._equations.polynomial(self._fraction * self.count, METHOD)
 
+    def misfit(self) -> float:
+        """Mean squared errors of what the neurons add to the outputs, on the samples so far, summed over neurons."""
+        return self._equations.misfit(self._fraction * self.count) / self.count
 
-@overload
-def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int, bound: None = None) -> RidgePolynomial: ...
-@overload
-def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int, bound: float) -> BoundedPolynomial: ...
-def fit_samples_neuronwise(
-    net: Layer, inputs: Samples, degree: int, bound: float | None = None
-) -> RidgePolynomial | BoundedPolynomial:
-    """Best polynomial of every neuron's own preactivation on samples, with lines beyond a bound if there is one."""
+
+def fit_samples_neuronwise(net: Layer, inputs: Samples, degree: int, bounds: Sequence[float] = ()) -> Any:
+    """Best polynomial of every neuron's own preactivation on samples, with lines beyond the best of some bounds."""
     closed = fit_gaussian(net, inputs.gaussian(), degree)
-    each: SampleFit[Any] = SampleFit(net, closed if bound is None else closed.bounded(bound))
+    fits = [SampleFit[Any](net, closed.bounded(bound)) for bound in bounds] or [SampleFit[Any](net, closed)]
     for x, weights in inputs.chunks(max(1, _ROWS // inputs.dim)):
-        each.update(x, weights[:, 0])
-    return replace(each.polynomial(), inputs=inputs)
+        for each in fits:
+            each.update(x, weights[:, 0])
+    return replace(best_of(fits).polynomial(), inputs=inputs)
+
+
+def best_of(fits: Sequence[SampleFit[Any]]) -> SampleFit[Any]:
+    """The fit whose neurons have the least errors."""
+    return min(fits, key=SampleFit.misfit) if len(fits) > 1 else fits[0]

@@ -118,8 +118,8 @@ class Conversion(Tabular, Plottable):
         return max((poly.degree for poly in self.polynomials.values()), default=0)
 
     @property
-    def bound(self) -> float | None:
-        """Standard deviations beyond which the neurons are straight lines; None if the polynomials are not bounded."""
+    def bound(self) -> float | str | None:
+        """Standard deviations beyond which neurons are straight lines, None for polynomials everywhere, or "auto"."""
         return self.provenance.get("bound")
 
     def table(self) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ class Conversion(Tabular, Plottable):
         return Ranking(parts, title, title, colour="blue")
 
     def __repr__(self) -> str:
-        bound = "" if self.bound is None else f", bound={self.bound:g}"
+        bound = "" if self.bound is None else f", bound={self.bound if self.bound == 'auto' else f'{self.bound:g}'}"
         method, count = self.provenance.get("method", ""), len(self.polynomials)
         return f"Conversion({count} {'block' if count == 1 else 'blocks'}, degree={self.degree}, {method}{bound})"
 
@@ -146,11 +146,12 @@ class Conversion(Tabular, Plottable):
         """Write ``<block>/cfg.json`` and ``<block>/polynomial.safetensors`` for every block; return the folder."""
         places = [_subfolder(name) for name in self.polynomials]  # all of them before anything is written
         target = make_folder(folder)
-        shared: dict[str, Any] = {"bound": self.bound, "method": self.provenance.get("method")}
+        shared: dict[str, Any] = {"method": self.provenance.get("method")}
         for number, (name, poly) in enumerate(self.polynomials.items()):
             place = make_folder(target / places[number])
             poly.save(place / _POLYNOMIAL)
             shared |= {"d_in": poly.dim_in, "d_out": poly.dim_out, "provenance": self.provenance}
+            shared["bound"] = float(poly.bounds.min()) if isinstance(poly, BoundedPolynomial) else None
             config = _BlockConfig(block=name, number=number, errors=self.errors[name], **shared)
             write_json(place / _CONFIG, to_plain(config))
         return target

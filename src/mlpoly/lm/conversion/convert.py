@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 from torch import nn
 
 from mlpoly.fitting import fit
-from mlpoly.fitting.bounded import fit_bounded
-from mlpoly.fitting.samples.neuronwise import SampleFit
+from mlpoly.fitting.bounded import BOUNDS, fit_bounded
+from mlpoly.fitting.joint_features import Coefficients
+from mlpoly.fitting.mixture.joint import fit_mixture_joint
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
+from mlpoly.inputs import Gaussian
 from mlpoly.lm.conversion.conversion import BlockErrors, Conversion, HeldOutErrors, closed_form_error
+from mlpoly.lm.conversion.token_fit import TokenFit, parts
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.model.identity import describe_model
 from mlpoly.lm.model.running import visit
@@ -23,7 +27,7 @@ from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress_bars import progress_bar
 
-Method = Literal["gaussian", "neuronwise", "samples"]
+Method = Literal["gaussian", "neuronwise", "joint", "samples"]
 
 # Weight of lines along the activation relative to that of the inputs, the same as in `SampleFit`: tokens are beyond the
 # bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041;
@@ -38,7 +42,8 @@ def convert(
     blocks: str | Sequence[str] | None = None,
     *,
     method: Method = "gaussian",
-    bound: float | None = None,
+    bound: float | Literal["auto"] | None = None,
+    coefficients: Coefficients = "auto",
     batches: Iterable[Any] | None = None,
     held_out: Iterable[Any] | None = None,
     shrinkage: float | str = 0.0,
@@ -57,15 +62,23 @@ def convert(
     degree : int
     blocks : str or sequence of str, optional
         Names or patterns of blocks, such as "layers.*.mlp". By default all that have moments.
-    method : {"gaussian", "neuronwise", "samples"}
+    method : {"gaussian", "neuronwise", "joint", "samples"}
         Inputs under which the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact.
         "neuronwise": the mixture of the groups of tokens that the moments were collected by, for each neuron by itself.
-        "samples": the inputs in `batches`, for each neuron by itself; see `mlpoly.fitting.SampleFit`.
-    bound : float, optional
+        "joint": then all neurons together under this mixture, in closed form.
+        "samples": the inputs in `batches`, which are read twice: for every neuron by itself, see
+        `mlpoly.fitting.SampleFit`, then for all neurons together, shrunk as does best on one token in five, held out at
+        random, if it helps there; `polynomials[name].source.method` says which it is.
+    bound : float, "auto" or None
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
         the data a polynomial grows without end, and its output is another block's input. Polynomials and lines are
         fitted together, for each neuron by itself; far out, where the moments say little, the lines follow the
-        activation.
+        activation. "auto" takes for each block the one of 1.5, 2, 2.5, 3 and 4 with which the neurons' own errors are
+        least, on the tokens or under the moments.
+    coefficients : {"auto", "readout", "free"}
+        Of fits of all neurons together, see `mlpoly.methods.Joint`: "readout" keeps the size of the polynomials, "free"
+        makes them as many times larger as a neuron has coefficients. "auto" is what does better on the tokens held out
+        while there are up to 4096 free coefficients, otherwise, and under a mixture, "readout".
     batches : iterable, optional
         Batches of tokens, as `collect` takes them; for "samples".
     held_out : iterable, optional
@@ -89,7 +102,7 @@ def convert(
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
     if batches is None and method == "samples":
         raise ValueError("method='samples' needs data: pass batches=, such as those of the moments.")
-    bound = None if bound is None else check_bound(bound)
+    bound = bound if bound in (None, "auto") else check_bound(bound)
     if not isinstance(moments, Moments):
         raise TypeError(f"moments must be Moments, got {type(moments).__name__}; make them with mlpoly.lm.collect.")
     chosen = [block for block in find_blocks(model, blocks) if blocks is not None or block.name in moments.names]
@@ -101,15 +114,21 @@ def convert(
     if any(other != [options, moments.names] for other in exchange([options, moments.names])):
         raise ValueError("the processes were given different arguments for convert; give all of them the same.")
 
-    def closed(block: Block, bound: float | None = bound) -> Any:
+    def closed(block: Block, bound: Any = bound) -> Any:
         net = block.net()
-        inputs = moments.mixture if method == "neuronwise" else moments.gaussian
+        inputs = moments.mixture if method in ("neuronwise", "joint") else moments.gaussian
         under = inputs(block.name, shrinkage, net.prototype)
-        if bound is None:
-            return fit(net, under, degree, method="neuronwise" if method == "neuronwise" else "exact")
-        if method == "samples":  # the samples decide on the lines, or where there are none the activation
-            return fit(net, under, degree, method="exact").bounded(bound)
-        return fit_bounded(net, under, degree, bound, _TAILS)
+        start: Any = fit(net, under, degree, method="neuronwise" if method in ("neuronwise", "joint") else "exact")
+        if bound is not None:
+            start = fit_bounded(net, under, degree, bound, _TAILS)
+        if method != "joint" or isinstance(under, Gaussian):
+            return start
+        return fit_mixture_joint(net, under, degree, "readout" if coefficients == "auto" else coefficients, start=start)
+
+    def starts(block: Block) -> list[Any]:
+        """Closed forms, of which the samples choose one; they decide on its lines too, or else the activation does."""
+        best = closed(block, None)
+        return [best] if bound is None else [best.bounded(b) for b in (BOUNDS if bound == "auto" else (bound,))]
 
     def plain(block: Block) -> Any:
         """The polynomial without lines: the best one of its degree, or what the samples say within the bound."""
@@ -125,18 +144,20 @@ def convert(
     found: dict[str, Polynomial] = {}
     unbounded: dict[str, Polynomial] = {}
     errors: dict[str, dict[str, Any]] = {block.name: {} for block in chosen}
-    samples: dict[str, SampleFit[Any]] = {}
+    fitted: Iterator[tuple[Block, Callable[[], Polynomial]]] = ((block, partial(closed, block)) for block in chosen)
     if method == "samples":
         assert batches is not None
-        samples = {block.name: SampleFit(block.net(), closed(block)) for block in chosen}
-        read = visit(model, chosen, batches, lambda block, x, _: samples[block.name].update(x))
+        samples = {block.name: TokenFit(block.net(), starts(block), coefficients) for block in chosen}
+        batches = list(batches) if isinstance(batches, Iterator) else batches  # they are read twice
+        read = visit(model, chosen, batches, lambda block, x, _: samples[block.name].add(x))
         about["batches"] = {"data": read.fingerprint, "tokens": read.tokens}
+        fitted = _together(model, chosen, batches, samples)
     with progress_bar("convert", len(chosen)) as bar:
-        for number, block in enumerate(chosen):
+        for block, polynomial in fitted:
             began = time.perf_counter()
-            found[block.name] = samples.pop(block.name).polynomial() if samples else closed(block)
+            found[block.name] = polynomial()
             errors[block.name]["seconds"] = time.perf_counter() - began
-            bar(number + 1, block.name)
+            bar(len(found), block.name)
     if held_out is not None:
         measured = {block.name: HeldOutErrors(block.net(), found[block.name], plain(block)) for block in chosen}
         read = visit(model, chosen, held_out, lambda block, x, _: measured[block.name].add(x))
@@ -150,3 +171,15 @@ def convert(
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}
     return Conversion(found, records, about, unbounded)
+
+
+def _together(
+    model: nn.Module, blocks: list[Block], batches: Iterable[Any], fits: dict[str, TokenFit]
+) -> Iterator[tuple[Block, Callable[[], Polynomial]]]:
+    """The second pass over the tokens, or several where the sums of all blocks do not fit into memory."""
+    for names in list(parts(fits)):
+        some = [block for block in blocks if block.name in names]
+        for block in some:
+            fits[block.name].settle()
+        visit(model, some, batches, lambda block, x, _: fits[block.name].add_together(x))
+        yield from ((block, fits.pop(block.name).polynomial) for block in some)

@@ -53,11 +53,10 @@ class _FirstToken(Grouping):
 
 
 class NormOutliers(Grouping):
-    """Inputs of unusual length in groups of their own: above `factor` medians, or below one over `factor`.
+    """Inputs of unusual length in groups of their own: above `factor` medians of the first batch, or below one over it.
 
-    The median length is that of the first batch. Both sides are needed: behind a normalisation the tokens with massive
-    activations are the *short* ones (in SmolLM2-135M 0.16 medians in the middle blocks, 3.2 in the last), while the
-    others stay between about 0.5 and 1.7. The default factor, 2, lies in the gap.
+    Both sides are needed: behind a normalisation the tokens with massive activations are the *short* ones (in
+    SmolLM2-135M 0.16 medians in the middle blocks, 3.2 in the last; the others stay between about 0.5 and 1.7).
     """
 
     calibrates = True

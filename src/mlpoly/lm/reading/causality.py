@@ -95,11 +95,6 @@ def check_features(
         Number of tokens after which to stop. The model runs on them two or three times for every feature.
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
-
-    Returns
-    -------
-    CausalScores
-        A list of `CausalScore` in the order of the features; ``print`` shows it as a table.
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

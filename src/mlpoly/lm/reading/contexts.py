@@ -37,6 +37,8 @@ def read_features(
 ) -> FeatureReadings:
     """Read features on text: one pass over the batches for all of them.
 
+    ``print`` shows the result as a table, ``print(found[0])`` one feature on a screen, ``.plot()`` bars.
+
     Parameters
     ----------
     model : torch.nn.Module
@@ -55,12 +57,6 @@ def read_features(
         that does not read the residual stream through one norm (BERT, ALBERT).
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
-
-    Returns
-    -------
-    FeatureReadings
-        A list of `FeatureReading` in the order of the features; ``print`` shows it as a table, ``print(found[0])`` one
-        feature on a screen, ``.plot()`` bars.
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

@@ -63,8 +63,8 @@ def readability(
 
     A feature is active on its positive side where its value is among the largest 5 % on `batches`, and on its negative
     side where it is among the smallest. A feature has the scores of the side whose three have the larger mean, which
-    favours every feature a little, controls such as "random" included. Three predictors are fitted to `batches` and
-    judged on `held_out`:
+    favours every feature a little, controls such as "random" included. A score is NaN where the held-out text has no
+    active token, or none that is not. Three predictors are fitted to `batches` and judged on `held_out`:
 
     - current: mean activity at the current token, shrunk to the overall mean;
     - recent: a sum of one term for each of the last tokens, by ridge regression on one-hot tokens;
@@ -81,12 +81,6 @@ def readability(
         Number of last tokens, the current one included.
     active : float
         Fraction of the tokens at which a side counts as active.
-
-    Returns
-    -------
-    ReadabilityScores
-        A list of `ReadabilityScore` in the order of the features; ``print`` shows it as a table. A score is NaN where
-        the held-out text has no active token, or none that is not.
     """
     sets = as_sets(features)
     last = as_integer("last", last, 1)

@@ -37,11 +37,6 @@ def steer(
         direction are changed in the block's *input*, which moves along the features' directions until their values are
         as wanted. Forms and neurons are changed in its output. "add" adds `amount` times what the features write, each
         of them once, to the block's output at every token.
-
-    Yields
-    ------
-    torch.nn.Module
-        The model.
     """
     (features,) = as_sets([features])
     standing = grafted(model)  # a polynomial is steered in its block's place

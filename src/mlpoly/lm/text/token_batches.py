@@ -44,10 +44,8 @@ def token_batches(
     text : str, Path, or several
         A string is the text itself, a `pathlib.Path` a file: text in UTF-8, or .npy with integer token ids (n, t),
         whose rows are taken as sequences, cut to `length`. Several texts are joined.
-    length : int
-        Tokens in a sequence, the special ones included.
-    batch_size : int
-        Sequences in a batch; the last may have fewer.
+    length, batch_size : int
+        Tokens in a sequence, the special ones included, and sequences in a batch; the last may have fewer.
     tokens : int, optional
         Number of tokens after which to stop, at the end of a sequence.
     seed : int, optional
@@ -162,19 +160,7 @@ class TokenBatches:
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
-    """Cut a text into a part to work with and one to evaluate on, at the line end nearest to a fraction of it.
-
-    Parameters
-    ----------
-    text : str
-    held_out : float
-        Fraction of the text in the second part, between 0 and 1.
-
-    Returns
-    -------
-    first, second : str
-        Joined, they are the text.
-    """
+    """Cut a text in two at the line end nearest to a fraction `held_out` of it: to work with, and to evaluate on."""
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
         raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")
     wanted = round(len(text) * (1 - float(held_out)))

@@ -27,7 +27,8 @@ _FILES = ("results/*.json", "tables/*.csv", "moments/moments.safetensors")
 _METHODS = {
     "gaussian": "least squares under the Gaussian of each block’s inputs",
     "neuronwise": "least squares for each neuron, under the mixture of its components",
-    "samples": "least squares for each neuron, on the activations of the text",
+    "joint": "least squares over all neurons together, under the mixture of its components",
+    "samples": "least squares over all neurons together, on the activations of the text",
 }
 
 

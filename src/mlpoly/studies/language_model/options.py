@@ -29,10 +29,10 @@ class LmConfig:
     """Pattern of the names of blocks, as in a shell: "layers.[0-3].mlp"; by default all blocks."""
     groups: Literal["none", "first", "norm", "clusters"] = "first"
     """Tokens with moments of their own: the first of each sequence, or those of unusual norm; see `collect`."""
-    method: Literal["gaussian", "neuronwise", "samples"] = "gaussian"
+    method: Literal["gaussian", "neuronwise", "joint", "samples"] = "gaussian"
     """Distribution under which the squared error is least, see `convert`."""
-    bound: float | None = 3.0
-    """Standard deviations of a preactivation beyond which a neuron is a straight line; None for polynomials only."""
+    bound: float | Literal["auto"] | None = 3.0
+    """Standard deviations beyond which a neuron is a straight line, "auto" for the best of each block, or None."""
     single_blocks: bool = True
     """Measure the loss with each block replaced by itself, too."""
     spectrum_degree: int = 6
@@ -53,7 +53,7 @@ class LmConfig:
             choices = get_args(get_type_hints(LmConfig)[name])
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
-        if self.bound is not None:
+        if self.bound not in (None, "auto"):
             check_bound(self.bound)
 
     def updated(self, options: dict[str, Any]) -> LmConfig:

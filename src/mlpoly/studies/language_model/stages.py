@@ -49,7 +49,7 @@ class LmStudy:
         """Degrees of the polynomials, in ascending order."""
         return sorted({*self.config.degrees, self.config.degree})
 
-    def polynomials(self, degree: int, measured: bool = False, bound: float | None = None) -> Conversion:
+    def polynomials(self, degree: int, measured: bool = False, bound: Any = None) -> Conversion:
         """Polynomials of one degree, with their errors if they are to be measured."""
         # Under a Gaussian the spectra say what fits leave unexplained; to compute it again costs as much, each time.
         spectra = self.store.results.spectra if measured and self.config.method == "gaussian" else ()

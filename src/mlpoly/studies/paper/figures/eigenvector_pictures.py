@@ -43,11 +43,10 @@ def _eigenvector(step: FeatureStep, sign: str, rank: int, image_shape: tuple[int
 def training_gallery(
     steps: Sequence[FeatureStep], label: int, image_shape: tuple[int, int], columns: int = 10
 ) -> Gallery:
-    """Describe what one class reads over training: one column for each checkpoint (figure 1).
+    """Describe what one class reads over training, in a column for each of at most so many checkpoints (figure 1).
 
     Rows are eigenvectors of the quadratic with the largest positive and the most negative eigenvalues, then the
-    coefficients of the best linear map. Eigenvectors are turned so that they agree with those of the next column.
-    At most `columns` checkpoints are shown, spread evenly over those given, with the first and the last.
+    coefficients of the best linear map.
     """
     steps = _of_class(steps, label)
     shown = align([steps[i] for i in spread(len(steps), as_integer("columns", columns, 1))])
