@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, check_names
 from mlpoly.networks.layer import Forms, Layer
@@ -41,7 +43,7 @@ class Affine(Layer):
         """The identity."""
         return get("identity")
 
-    @property
+    @cached_property
     def _parts(self) -> tuple[Forms, None, Array | None]:
         return Forms(self.W), None, self.b
 

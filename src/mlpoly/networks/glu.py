@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, check_names
@@ -72,7 +73,7 @@ class GLU(Layer):
         }
         set_weights(self, made, activation=get(activation), names=check_names(names, W_gate.shape[1]))
 
-    @property
+    @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:
         return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up), self.W_down, self.b_down
 

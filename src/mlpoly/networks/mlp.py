@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
@@ -98,7 +99,7 @@ class MLP(Layer):
 
         return from_layers(layers, activation, layout)
 
-    @property
+    @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:
         return Forms(self.W1, self.b1), self.W2, self.b2
 
