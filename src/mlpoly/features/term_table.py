@@ -92,14 +92,14 @@ def strongest_terms(
     about = one if origin is None else one.in_units(1.0, -origin)
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
     total, error = _variance(one, under)
-    found = []
+    terms = []
     for effect, factors, coefficient in strongest(about, spread, k):
         fraction = effect**2 / total if total > 0 else float("nan")
-        found.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
+        terms.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
     index = None if np.ndim(output) else int(output) % poly.dim_out
     count = count_monomials(poly.dim_in, poly.degree)
-    return Terms(tuple(found), index, labels, constant, count, origin, poly.dim_out, error)
+    return Terms(tuple(terms), index, labels, constant, count, origin, poly.dim_out, error)
 
 
 def single_output(poly: Polynomial, output: int | Array) -> Polynomial:

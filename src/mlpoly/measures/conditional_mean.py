@@ -59,8 +59,8 @@ class ConditionalMean(Plottable):
         check_shape("x", x, (None, self.dim_in), "one row for each point, one column for each known input")
         check_possible("x", self._given, widen(x))
         size = max(1, _NUMBERS // max(self.net.dim_hidden, 1))
-        found = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
-        out = namespace(x=x).concat(found) if found else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)
+        parts = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
+        out = namespace(x=x).concat(parts) if parts else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)
         return cast_result(out, self.net.prototype)
 
     def _mean(self, x: Array) -> Array:
@@ -77,10 +77,10 @@ class ConditionalMean(Plottable):
         xp = namespace(means=means)
         flat, spread = (xp.reshape(a, (-1,)) for a in (means, xp.broadcast_to(units.scales, means.shape)))
         parts = smoothed(net.activation, flat, spread, int(units.gate is not None), self._tolerance)
-        found = [xp.reshape(part, means.shape) for part in parts]
-        hidden = found[0]
+        moments = [xp.reshape(part, means.shape) for part in parts]
+        hidden = moments[0]
         if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
-            hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes
+            hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + moments[1] * units.gate.slopes
         return affine(hidden, net.readout, net.bias)
 
 

@@ -198,6 +198,6 @@ class _SampledMixture:
         # A control variate: the part of the error that goes with that of the known variance is removed.
         centred = values - xp.mean(values, axis=0)
         slope = xp.mean(centred * self.control, axis=0) / xp.mean(self.control**2, axis=0)
-        found = values - slope * self.control
-        self.error = xp.maximum(self.error, xp.std(found, axis=0) / math.sqrt(_DRAWS))
-        return xp.mean(found, axis=0)
+        corrected = values - slope * self.control
+        self.error = xp.maximum(self.error, xp.std(corrected, axis=0) / math.sqrt(_DRAWS))
+        return xp.mean(corrected, axis=0)

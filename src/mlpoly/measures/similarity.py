@@ -99,10 +99,10 @@ def similarity(
     first, second, bounds = 0.0, 0.0, 0.0
     for weight, gaussian in gaussians(one, inputs):
         left, right = expansion(one, gaussian), expansion(two, gaussian)
-        found = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
-        products = [total + weight * _rows(*parts) for total, parts in zip(products, found, strict=True)]
+        pairs = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
+        products = [total + weight * _rows(*parts) for total, parts in zip(products, pairs, strict=True)]
         first, second = first + weight * left.mean, second + weight * right.mean
-        bounds = bounds + weight * found[0][1].bound
+        bounds = bounds + weight * pairs[0][1].bound
     xp = namespace(products=products[0])
     if centred:
         levels = (first * second, first * first, second * second)

@@ -51,8 +51,8 @@ class NeuronPolynomial(Polynomial):
         super().__post_init__()
         parts = (self.units, Units), (self.series, Series), (getattr(self.units, "gate", None), Gate | None)
         if not all(isinstance(part, kind) for part, kind in parts):
-            found = ", ".join(type(part).__name__ for part, _ in parts)
-            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {found}.")
+            kinds = ", ".join(type(part).__name__ for part, _ in parts)
+            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {kinds}.")
         store_floats(self, "units", "series", "readout", "bias")
         sizes: dict[str, int] = {}
         gate, series = self.units.gate, self.series

@@ -131,12 +131,12 @@ def _wider(inputs: Gaussian, factor: float) -> Gaussian:
     return trusted(Gaussian, mean=widen(inputs.mean), cov=factor * widen(inputs.covariance))
 
 
-def _fvu(values: Array, found: Array) -> float:
+def _fvu(values: Array, fitted: Array) -> float:
     """Fraction of the variance of values (n, o) that is unexplained; zero where they do not vary."""
-    values, found = widen(values), widen(found)
+    values, fitted = widen(values), widen(fitted)
     xp = namespace(values=values)
     variance = xp.sum((values - xp.mean(values, axis=0)) ** 2)
-    return scalar(xp.sum((values - found) ** 2) * safe_inverse(variance))
+    return scalar(xp.sum((values - fitted) ** 2) * safe_inverse(variance))
 
 
 def is_affine(layer: Layer) -> bool:
