@@ -42,7 +42,8 @@ class FitReport(Tabular, Plottable):
         before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an expansion ``explained``
         and ``variance``, of the polynomial and of the network, and ``standard_error`` of the excess. From Jacobians
         ``samples`` and ``chunks``. Layer by layer ``degrees``, ``guard`` and ``closure_errors``, of the
-        units' means in standard deviations.
+        units' means in standard deviations; on samples ``kind``, "joint" if layers make up for those before, and then
+        ``start``.
     """
 
     method: str

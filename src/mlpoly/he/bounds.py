@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, as_number, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
 from mlpoly.he.lowering import CAPACITY
 from mlpoly.he.ranges import forms_under
@@ -129,8 +128,7 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     if inputs.dim != dim:
         raise ValueError(f"inputs have {inputs.dim} dimensions, but the circuit has {dim} inputs.")
-    if isinstance(radius, bool) or not isinstance(radius, float | int) or not 0 < radius < math.inf:
-        raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
+    radius = as_number("radius", radius, "a positive number of standard deviations", 0)
 
     def over_ellipsoid(matrix: np.ndarray) -> Interval:
         _, means, spreads = (np.array(part) for part in zip(*forms_under(inputs, matrix), strict=True))

@@ -8,7 +8,8 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, cast_like, eye, namespace, scalar
 from mlpoly.fitting import fit
-from mlpoly.fitting.deep.layerwise import GUARDS, is_affine
+from mlpoly.fitting.deep.layerwise import GUARDS
+from mlpoly.fitting.deep.on_samples import is_affine
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.methods import Composed
 from mlpoly.he.circuit import depth_of_power

@@ -87,7 +87,8 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         A model of Hugging Face transformers, or your own.
     blocks : str or sequence of str, optional
         Names or patterns as in a shell: ``model.layers.*.mlp``, ``*.layers.[0-3].mlp``. Leading parts of the names may
-        be left out: ``layers.*.mlp``. All blocks by default.
+        be left out: ``layers.*.mlp``. All blocks by default. What matches none of them may match other modules, if
+        `from_torch` makes a network of one hidden layer of each.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     check_visible(model)
     found = _blocks_of(model)
-    if not found:
+    if not found and blocks is None:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
             f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
@@ -117,12 +118,21 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     if not patterns:
         raise ValueError("blocks is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
     for pattern in patterns:
-        if not any(_fits(block.name, pattern) for block in found):
+        if any(_fits(block.name, pattern) for block in found):
+            continue
+        chosen, reason = [Block(n, m, m, m) for n, m in model.named_modules() if n and _fits(n, pattern)], ""
+        try:
+            for block in chosen:
+                block.net()
+        except TypeError as error:
+            chosen, reason = [], f" {error}"
+        if not chosen:
             raise ValueError(
                 f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
                 f"{_mixture_note(model, pattern, found)} Its blocks ({len(found)}) are "
-                f"{listed([b.name for b in found])}."
+                f"{listed([b.name for b in found])}.{reason}"
             )
+        found += chosen
     return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
 
 

@@ -11,7 +11,8 @@ import onnx
 from onnx import inliner
 
 from mlpoly.errors import FileFormatError
-from mlpoly.importers.onnx_graph import FinalSoftmax, Graph
+from mlpoly.importers.branches import FinalSoftmax
+from mlpoly.importers.onnx_graph import Graph
 from mlpoly.importers.onnx_nodes import FLOATS, check_value, shortened
 from mlpoly.networks import Network
 

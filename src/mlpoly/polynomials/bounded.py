@@ -205,8 +205,9 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
     bound, units, activation = check_bound(bound), map_arrays(poly.units, widen), poly.activation
     if activation is None:
         raise ValueError(
-            "this polynomial does not know the activation that its lines should follow: it was fine-tuned, made by "
-            "arithmetic, or read from a file whose activation is not registered. Call bounded() on that of mlpoly.fit."
+            "this polynomial does not know the activation that its lines should follow: its neurons were fitted "
+            "together, it was fine-tuned, made by arithmetic, or read from a file whose activation is not registered. "
+            "Call bounded() on that of mlpoly.fit, or pass bound= to mlpoly.fit."
         )
     xp = namespace(shifts=units.shifts)
     means, scales = units.means, units.scales

@@ -1,4 +1,4 @@
-"""What a class reads: eigenvectors of the quadratic over training, and their eigenvalues."""
+"""What a class reads: eigenvectors of the quadratic over training."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlpoly.arrays import as_integer
-from mlpoly.charts.chart import Axis, Chart, Curve, Gallery, Mark, Panel, Picture
+from mlpoly.charts.chart import Gallery, Picture
 from mlpoly.pages.toolkit.numbers import signed
 from mlpoly.studies.paper.class_features import align
-from mlpoly.studies.paper.figures.over_seeds import step_axis
 from mlpoly.studies.paper.results import FeatureStep
 
 _NOTE = (
     "each image is scaled by its own largest pixel (red positive, blue negative); signs of eigenvectors mean nothing"
 )
-_SIGNS = ("positive", "negative")
 _ROWS = (("positive", 0, "largest"), ("positive", 1, "2nd largest"), ("negative", 0, "lowest"))  # sign, rank, words
 
 
@@ -56,36 +54,3 @@ def training_gallery(
     ]
     rows.append(("linear\ncoefficients", [Picture(np.reshape(s.linear, image_shape)) for s in shown]))
     return Gallery(rows, ("step", *(str(s.step) for s in shown)), note=_NOTE)
-
-
-def eigenvector_gallery(
-    steps: Sequence[FeatureStep], label: int, image_shape: tuple[int, int], columns: int = 4
-) -> Gallery:
-    """Describe the strongest eigenvectors of one class at the last checkpoint, at most `columns` of each sign."""
-    (last,) = align(_of_class(steps, label)[-1:])
-    count = min(columns, max(len(last.positive), len(last.negative), 1))
-    row = [_eigenvector(last, sign, i, image_shape) for sign in _SIGNS for i in range(count)]
-    return Gallery([("", row)], note=_NOTE)
-
-
-def eigenvalue_chart(steps: Sequence[FeatureStep], label: int, columns: int = 4) -> Chart:
-    """Describe all eigenvalues of one class at the last checkpoint, and how the largest change in training."""
-    steps = _of_class(steps, label)
-    spectrum = np.asarray(steps[-1].spectrum)
-    ranks: list[Mark] = []
-    moves: list[Mark] = []
-    for sign in _SIGNS:
-        # Magnitudes of all eigenvalues by rank, each sign by itself; smaller ones are rounding.
-        values = np.sort(spectrum if sign == "positive" else -spectrum)[::-1]
-        values = values[values > 1e-5 * np.abs(spectrum).max(initial=0.0)]
-        ranks.append(Curve(sign, list(range(1, len(values) + 1)), values.tolist(), colour=sign, width=1.2, dots=True))
-        for i in range(columns):
-            line = {s.step: float(getattr(s, sign)[i]) for s in steps if i < len(getattr(s, sign))}
-            if line:
-                moves.append(Curve(sign, [*line], [*line.values()], colour=sign, width=1.0 if i else 2.0))
-    over_training = Axis("", "eigenvalue", guides=[(0.0, "")])
-    panels = [
-        Panel(ranks, Axis("rank", "rank", "log"), Axis("", "size", "log"), "sizes of the eigenvalues at the end"),
-        Panel(moves, step_axis([s.step for s in steps]), over_training, "largest eigenvalues over training"),
-    ]
-    return Chart(f"Eigenvalues of the quadratic of class {label}", panels)
