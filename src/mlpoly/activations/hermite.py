@@ -31,9 +31,9 @@ def hermite_coefficients(
     act = get(activation)
     degree = as_integer("degree", degree, 0)
     given = {"mean": mean, "std": std}
-    arrays = {name: as_float_array(name, a) for name, a in given.items() if hasattr(a, "shape")}
+    arrays = {name: as_float_array(name, a) for name, a in given.items() if not isinstance(a, (int, float))}
     like = next(iter(arrays.values()), np.zeros(()))  # whose library and dtype a plain number takes
-    mean, std = (arrays[name] if name in arrays else constant(a, like) for name, a in given.items())
+    mean, std = (arrays[name] if name in arrays else constant(float(a), like) for name, a in given.items())
     xp = namespace(mean=mean, std=std)
     mean, std = promote(mean, std)
     check_finite("mean", mean)
