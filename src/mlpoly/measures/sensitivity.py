@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, GaussianMixture, Given, Inputs
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import expansion, gaussians
@@ -83,6 +84,7 @@ class Sensitivity(Tabular, Plottable):
         return Table(tuple(columns), tuple(rows), title=title, note=note, limit=40)
 
 
+@by_value
 def sensitivity(
     net: Network | Polynomial,
     inputs: Inputs,
