@@ -257,7 +257,9 @@ class Polynomial(Arithmetic):
 
         return PolynomialModule(self)
 
-    def to_he(self, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
+    def to_he(
+        self, outside: float = 1e-6, samples: Any = None, levels: int | None = None, within: Any = None
+    ) -> Circuit:
         """The polynomial as a circuit for encrypted inference: matrix products and products of encrypted vectors.
 
         Not for a bounded polynomial, nor for forms without hidden units.
@@ -272,6 +274,9 @@ class Polynomial(Arithmetic):
             of the fit, become too large to be encrypted.
         levels : int, optional
             Levels that the encryption has; a polynomial that needs more is refused.
+        within : pair of float or array (d,), optional
+            Sides (low, high) of a box of inputs. The ranges are then those that `mlpoly.he.bound` certifies for it,
+            and no input of the box leaves them.
 
         Examples
         --------
@@ -284,7 +289,7 @@ class Polynomial(Arithmetic):
         """
         from mlpoly.he.lowering import to_circuit  # further up the import graph: imported on demand
 
-        return to_circuit(self, outside, samples, levels)
+        return to_circuit(self, outside, samples, levels, within)
 
     def in_units(self: P, scale: Any, shift: Any = 0.0) -> P:
         """The polynomial in other units of its inputs: q(x) = p(z) with x = shift + scale z, for floats or arrays (d,).
