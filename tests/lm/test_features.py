@@ -380,7 +380,8 @@ def test_features_print_and_draw_themselves(small):
     assert repr(found) == f"FeatureSet({BLOCK}, principal, k=4)"
     screen = str(readings[0])
     assert readings[0].raises[0].text in screen
-    assert f"«{readings[0].positive[0].tokens[readings[0].positive[0].peak]}»" in screen
+    largest, best = screen.split("largest:")[1].split("smallest:")[0], readings[0].positive[0]
+    assert f"{best.value:+7.2f}" in largest and f"«{best.tokens[best.peak]}»" in largest
     for html in (readings._repr_html_(), found._repr_html_()):
         assert "<table>" in html and "<w" not in html
     try:
