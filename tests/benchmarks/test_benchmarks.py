@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from benchmarks import check, common, encrypted, page, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 
