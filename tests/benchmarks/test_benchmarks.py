@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from benchmarks import check, common, encrypted, page, tables
 from benchmarks.__main__ import CPU, GPU, run_here
 

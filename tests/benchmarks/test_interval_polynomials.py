@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected
 from numpy.polynomial import Chebyshev
 from scipy.special import erf
+
+from benchmarks.interval_polynomials import OnePerLayer, interpolated, least_squares, minimax, projected
 
 
 def relu(y):
