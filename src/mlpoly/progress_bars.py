@@ -13,9 +13,10 @@ _PATIENCE = 2.0  # seconds before a bar appears
 _switch = {"on": True}
 
 
-def progress(show: bool) -> None:
-    """Switch progress bars, and the lines that long studies print, on (as at first) or off everywhere."""
-    _switch["on"] = bool(show)
+def progress(show: bool) -> bool:
+    """Switch progress bars, and the lines that long studies print, on (as at first) or off; return what it was."""
+    before, _switch["on"] = _switch["on"], bool(show)
+    return before
 
 
 @contextmanager

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, in_library, make
+from support.backends import JAX32, NUMPY64, TORCH32, TORCH64, assert_close, backends, in_library, make
 from support.inputs import gaussian, mixture, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
+from mlpoly.fitting.deep import on_samples
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import trusted
+from mlpoly.records import map_arrays, replace, trusted
 
 D = 4
 X = points(D)
@@ -129,8 +130,68 @@ def test_layers_on_samples_are_fitted_on_the_values_of_the_network():
         want = mp.fit(last, mp.Samples(net.layers[0](x), w), 3, method="neuronwise")
         y = np.abs(points(6))
         assert_close(found.stages[1](y), want(y), 1e-10)
-        assert found.report.details == {"degrees": (3, 3), "guard": 0.0, "closure_errors": ()}
-        assert "on samples" in found.source.method
+        assert found.report.details == {"degrees": (3, 3), "guard": 0.0, "closure_errors": (), "kind": "neuronwise"}
+        assert "on samples" in found.source.method and "each layer by itself" in found.report.summary
+
+
+def rare(n, seed):
+    """Rows of zeros and ones."""
+    return (np.random.default_rng(seed).random((n, 12)) < 0.15).astype(float)
+
+
+@backends(NUMPY64, TORCH32, JAX32)
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+def test_layers_make_up_for_those_before(kind, backend):
+    net = mp.Chain(
+        [
+            network(kind, "relu", 12, 16, None, seed=1),
+            mp.Residual(network("MLP", "gelu", 16, 16, 16, seed=2)),
+            mp.Affine(np.random.default_rng(3).normal(size=(9, 16)) / 4),
+            network("MLP", "relu", 9, 16, 2, seed=4),
+        ]
+    )
+    x, fresh = rare(3000, 0), rare(3000, 1)
+    there, rows = in_library(net, backend), make(x, backend)
+    found = mp.fit(there, rows, 2, method="composed")
+    assert found.report.details["kind"] == "joint" and "makes up" in found.report.summary
+    alone = ComposedPolynomial(on_samples.fitted(there, mp.Samples(rows), (2, 2, 1, 2), together=False))
+    one, two = (float(mp.fvu(there, p, make(fresh, backend))) for p in (alone, found))
+    assert two < 0.9 * one
+    assert float(mp.fvu(there, found.bounded(3.0), make(fresh, backend))) < float(
+        mp.fvu(there, alone.bounded(3.0), rows)
+    )
+    # The report is of a fit to four of five samples.
+    assert found.report.fvu == pytest.approx(two, rel=0.25) and found.report.details["start"] == pytest.approx(
+        one, rel=0.25
+    )
+
+
+def test_a_layer_brings_the_values_as_close_as_least_squares():
+    """With as many samples as here the shrinkage is none: the last stage is least squares on its own neurons."""
+    net = mp.Chain([network("MLP", "relu", 12, 8, None, seed=1), network("MLP", "relu", 8, 8, 2, seed=2)])
+    x = rare(4000, 0)
+    first, last = on_samples.fitted(net, mp.Samples(x), (2, 2), together=True)
+    before = first(x)
+    neurons = replace(last, readout=None, bias=None)(before)
+    design = np.concatenate([np.ones((len(x), 1)), neurons], axis=1)
+    best = design @ np.linalg.lstsq(design, net(x), rcond=None)[0]
+    one, two = (((p - net(x)) ** 2).sum() for p in (last(before), best))
+    assert one <= two * (1 + 1e-9)  # neurons that hardly contribute keep their weights, and here these are constant
+
+
+def test_layers_are_fitted_by_themselves_where_nothing_can_be_chosen():
+    net = chain(sizes=(12, 8, 8, 2))
+    for inputs, there in (
+        (rare(99, 0), net),
+        (make(rare(500, 0), TORCH64), map_arrays(in_library(net, TORCH64), lambda a: a.requires_grad_())),
+    ):
+        report = mp.fit(there, inputs, 2, method="composed").report
+        assert report.details["kind"] == "neuronwise" and report.fvu is None
+    steep = mp.Chain(
+        [network("MLP", "relu", 12, 8, None, seed=s, scale=40.0) for s in (1,)] + [chain(sizes=(8, 8, 8, 8, 2))]
+    )
+    poly = mp.fit(steep, np.exp(3 * np.random.default_rng(0).normal(size=(300, 12))), 9, method="composed")
+    assert poly.report.details["kind"] == "neuronwise"
 
 
 def test_deeper_polynomials_come_closer_with_their_degree():

@@ -140,12 +140,9 @@ def test_range_of_polynomials_of_one_unit():
         ({"low": 1.0, "high": 0.0}, ValueError, "low must not be above high"),
         ({"inputs": mp.Samples(np.zeros((3, D))), "radius": 2.0}, TypeError, "inputs must be a Gaussian"),
         ({"inputs": INPUTS, "radius": -1.0}, ValueError, "radius must be a positive number"),
-        ({"inputs": INPUTS, "radius": np.inf}, ValueError, "radius must be a positive number"),
-        ({"inputs": INPUTS, "radius": True}, ValueError, "radius must be a positive number"),
         ({"inputs": mp.Gaussian.standard(3), "radius": 2.0}, ValueError, "3 dimensions, but the circuit has 4 inputs"),
         ({"low": np.zeros(3), "high": 1.0}, ValueError, r"low has shape \(3,\), expected \(4,\)"),
         ({"low": -np.inf, "high": np.inf}, ValueError, "low holds 1 NaN or infinite"),
-        ({"low": 0.0, "high": np.nan}, ValueError, "high holds 1 NaN or infinite"),
     ],
 )
 def test_bad_regions(arguments, error, match):

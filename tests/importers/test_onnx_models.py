@@ -153,6 +153,32 @@ def test_images_are_rows():
         assert_same(net, graph, x)
 
 
+HALVES = {
+    "split": [("g,u Split a", {"axis": -1, "num_outputs": 2})],
+    "sizes": [("g,u Split a halves", {"axis": 1})],
+    "slices": ["g Slice a zero_ three_ last", "u Slice a three_ six_ last"],
+    "from the end": ["g Slice a zero_ back last one_", "u Slice a back far last one_"],
+}
+INDICES = {
+    "halves": [3, 3],
+    "zero_": [0],
+    "three_": [3],
+    "six_": [6],
+    "last": [1],
+    "one_": [1],
+    "back": [-3],
+    "far": [99],
+}
+
+
+@pytest.mark.parametrize("nodes", HALVES.values(), ids=HALVES)
+def test_gated_units_of_one_product(nodes):
+    indices = {name: np.array(values) for name, values in INDICES.items()}
+    graph = model("a Gemm x W B", *nodes, "s Sigmoid g", "y Mul s u", **indices)
+    assert repr(mp.from_onnx(graph)) == "GLU(4 -> 3 -> 3, sigmoid)"
+    assert_same(mp.from_onnx(graph), graph)
+
+
 # -- activations -----------------------------------------------------------------------------------
 
 ACTIVATIONS = {

@@ -18,7 +18,7 @@ from mlpoly.importers import find_blocks
 from mlpoly.lm.conversion.convert import convert
 from mlpoly.lm.evaluation.baselines import BASELINES, baseline_modules
 from mlpoly.lm.evaluation.losses import evaluate
-from mlpoly.lm.model.graft import Constant, graft
+from mlpoly.lm.model.graft import graft
 from mlpoly.lm.model.loading import load_model
 from mlpoly.lm.moments.collect import collect
 
@@ -82,15 +82,6 @@ def test_models_that_add_to_a_blocks_output_in_place() -> None:
     assert [row.by for row in found.rows] == ["", "polynomial", *BASELINES]
     again = evaluate(model, polynomials(model, 3), batches)
     assert found.rows[2:] == again.rows[2:]  # nothing was left in the constants' memory
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 4), (1, 1, 4), (4,)])
-def test_constants_come_in_memory_of_their_own(shape: tuple[int, ...]) -> None:
-    module = Constant(torch.ones(3))
-    made = module(torch.zeros(shape))
-    made += 1
-    assert torch.equal(made, torch.full((*shape[:-1], 3), 2.0))
-    assert torch.equal(module.value, torch.ones(3))
 
 
 def test_the_linear_baseline_is_least_squares() -> None:

@@ -112,8 +112,9 @@ def test_degrees_add_up_to_the_polynomials_outputs(make):
     polys = polynomials(model)
     found = attribute(model, polys, PROMPT, 7)
     wires = trace(model, PROMPT)
-    rows = model.get_output_embeddings().weight[7].detach().expand(len(PROMPT), D)
+    rows, entering = model.get_output_embeddings().weight[7].detach().expand(len(PROMPT), D), recorded(model, [IDS])
     for i, (name, poly) in enumerate(polys.items()):
+        assert torch.equal(wires.inputs[name], entering[name])
         direction = wires.final.pull(rows)
         direction = direction if wires.after[name] is None else wires.after[name].pull(direction)
         assert_close(found.parts[i].sum(-1), (poly(wires.inputs[name]) * direction).sum(-1), 1e-10)
@@ -220,22 +221,6 @@ def test_spectra_say_what_fits_leave_unexplained():
         assert sum(row.fractions) + row.rest == pytest.approx(1, abs=1e-12)
         poly = mp.fit(block.net(), moments.gaussian(block.name), 2)
         assert 1 - sum(row.fractions[:2]) == pytest.approx(float(mp.fvu(block.net(), poly).total), abs=1e-7)
-
-
-def test_results_print_as_tables():
-    """A line for each, of a width that a terminal has, with nothing of the records' insides."""
-    model, words = llama(), [f"w{i}" for i in range(VOCABULARY)]
-    polys = polynomials(model)
-    found = attribute(model, polys, PROMPT, tokenizer=words)
-    head, _, *lines = str(found).splitlines()
-    assert head.split() == ["token", "target", *(f"degree_{k}" for k in range(4)), "polynomials", "blocks", "logit"]
-    assert [line.split()[0] for line in lines] == [f"'w{i}'" for i in PROMPT]
-    assert float(lines[2].split()[-2]) == pytest.approx(found.actual[:, 2].sum(), rel=1e-3)
-    spectra = block_spectra(model, collect(model, token_ids(4)), 2)
-    assert str(spectra).splitlines()[0].split() == ["block", "degree_1", "degree_2", "rest"]
-    for text in (str(found), str(spectra), repr(found)):
-        assert "array" not in text
-        assert max(map(len, text.splitlines())) < 250
 
 
 def test_results_draw_themselves_and_show_in_notebooks():

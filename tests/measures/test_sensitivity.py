@@ -361,6 +361,13 @@ def test_it_prints_a_table():
     frame = found.to_pandas()
     assert frame["Shapley"].sum() == pytest.approx(1)
     assert "<table>" in found._repr_html_()
+    weights = found.variance / found.variance.sum()
+    drawn = sensitivity(network("MLP", "relu", 3, 5, 2), g, permutations=4)
+    errors = drawn.to_pandas().set_index("inputs")["standard error"]
+    assert errors["bmi"] == pytest.approx(drawn.standard_error[1] @ weights)
+    both = sensitivity(network("MLP", "relu", 3, 5, 2), g, interactions=True)
+    pairs = both.to_pandas().set_index("inputs")["first"]
+    assert pairs["age \N{MIDDLE DOT} s1"] == pytest.approx(both.pairs[0, 2] @ weights) and "of pairs" in str(both)
     grouped = sensitivity(network("MLP", "relu", 3, 5, 2), g, groups={"body": ["bmi", "s1"]})
     assert grouped.groups == ("body", "others")
     complete = sensitivity(network("MLP", "relu", 3, 5, 2), g, groups={"others": ["age"], "body": ["bmi", "s1"]})

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
         print(f"mlpoly: error: {wrong}; use one of {', '.join(_COMMANDS)}, or mlpoly --help", file=sys.stderr)
         raise SystemExit(2)
-    running = COMMAND.set(shlex.join(["mlpoly", *words]))
+    running, shown = COMMAND.set(shlex.join(["mlpoly", *words])), progress(True)
     try:
         with explain_missing(f"mlpoly {words[0]}"):
             command = _parsed(words[0], words[1:])
@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     finally:
         COMMAND.reset(running)
+        progress(shown)
     return 0
 
 

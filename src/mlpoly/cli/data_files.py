@@ -17,7 +17,7 @@ _LABELS = {"x": "y", "X": "y", "data": "target", "x_test": "y_test", "x_train": 
 
 
 def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any, Any, tuple[str, ...] | None]:
-    """Read rows of inputs, with labels and names of the columns where the file has them.
+    """Read rows of inputs x, with labels and names of the columns, None where the file has none.
 
     Parameters
     ----------
@@ -27,12 +27,6 @@ def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any
     labels : str, optional
         Key of the labels in an .npz file; in a CSV file the name of their column, or its number from 0 on. By default
         the key "y" or "labels", or the only column that has no numbers.
-
-    Returns
-    -------
-    x : array (n, d), or (n, rows, columns) of pictures
-    labels : array (n,), (n, o) or None
-    names : tuple of str or None
     """
     file = Path(path)
     if not file.is_file():

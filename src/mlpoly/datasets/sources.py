@@ -72,15 +72,8 @@ def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: b
 
     stories260K is a trained Llama of 260 000 parameters and 1 MB. Beside the files of llama2.c the folder gets what
     `mlpoly.lm.load_model` reads, the texts of the tokens in vocab.json, and in tokens.npy (144, 256) stories that the
-    model writes, for `mlpoly lm`.
-
-    Parameters
-    ----------
-    name : {"mnist", "fashion-mnist", "stories260K"}
-    cache : path, optional
-        Folder that gets a folder `name`, by default `cache_dir()`.
-    force : bool
-        Whether to download files that are there already.
+    model writes, for `mlpoly lm`. With `force`, files that are there are downloaded again; `cache` is a folder that
+    gets a folder `name`, by default `cache_dir()`.
     """
     if name not in _SOURCES:
         hint = "; the digits come with scikit-learn" if name == "digits" else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, to_numpy
+from mlpoly.arrays.host import by_value
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures
 from mlpoly.features.quadratic_part import signs
 from mlpoly.inputs import Gaussian, inputs_of
@@ -62,6 +63,7 @@ class PrincipalForms(Tabular, Plottable):
         return Table(columns, tuple(rows), f"Principal forms of degree {self.degree}", limit=20)
 
 
+@by_value
 def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaussian | None = None) -> PrincipalForms:
     """Output directions that carry most variance of a polynomial at degree exactly `degree`; no output is chosen.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from mlpoly.arrays import as_integer
+from mlpoly.arrays.host import by_value
 from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuronwise, P_co, as_method
 from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
@@ -48,6 +49,7 @@ def fit(
 ) -> BoundedPolynomial: ...
 
 
+@by_value
 def fit(
     net: Network,
     inputs: InputsLike,

@@ -34,7 +34,8 @@ class Features(NamedTuple):
         """The polynomial with `change` (m, o) more of every feature, and another bias (o,)."""
         like, source = self.each.prototype, Source(self.each.source.activation, f"{method}, {self.kind}")
         readout = cast_like(self.readout + change.T, like)
-        return replace(self.each, readout=readout, bias=cast_like(bias, like), source=source)
+        # Lines along the activation would not continue single powers, nor what is small and was given a large weight.
+        return replace(self.each, readout=readout, bias=cast_like(bias, like), source=source, activation=None)
 
     def details(self, problem: ShrunkLeastSquares, shrinkage: float) -> dict[str, Any]:
         """Numbers for the report."""

@@ -48,7 +48,8 @@ class FitReport(Tabular, Plottable):
         and ``variance``, of the polynomial and of the network, and ``standard_error`` of the excess. From Jacobians at
         samples: ``samples``, and ``seed``, ``chunk``, ``chunks``, ``network``, for resuming. Layer by layer:
         ``degrees``, ``guard``, and ``closure_errors``: for each layer the estimated error of its units' means, in
-        standard deviations. Of fine-tuning: see `finetune`.
+        standard deviations; on samples ``kind``, "joint" if layers make up for those before, and then ``start``. Of
+        fine-tuning: see `finetune`.
     """
 
     method: str

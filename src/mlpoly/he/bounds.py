@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, as_number, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, LinearTerm
 from mlpoly.he.lowering import CAPACITY
 from mlpoly.he.ranges import forms_under
@@ -28,10 +27,8 @@ class Bounds(Tabular):
     ----------
     names : tuple of str
         Names of the layers.
-    sizes : tuple of float
-        Bounds on |u| and |e| of each layer, in multiples of its range.
-    powers : tuple of float
-        Bounds on the powers of u that the layers need, and on their products with e.
+    sizes, powers : tuple of float
+        For each layer bounds on |u| and |e| in multiples of its range, and on the powers of u that it needs, with e.
     low, high : ndarray (o,)
         Bounds on the outputs.
     """
@@ -69,9 +66,8 @@ def bound(
     circuit : Circuit
     low, high : float or array (d,), optional
         Box of the inputs, such as 0 and 1 for pixels.
-    inputs : Gaussian or GaussianMixture, optional
-    radius : float, optional
-        With `inputs`, the ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
+    inputs, radius : Gaussian or GaussianMixture, float, optional
+        The ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
 
     Examples
     --------
@@ -132,8 +128,7 @@ def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Cal
         raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
     if inputs.dim != dim:
         raise ValueError(f"inputs have {inputs.dim} dimensions, but the circuit has {dim} inputs.")
-    if isinstance(radius, bool) or not isinstance(radius, float | int) or not 0 < radius < math.inf:
-        raise ValueError(f"radius must be a positive number of standard deviations, got {radius!r}.")
+    radius = as_number("radius", radius, "a positive number of standard deviations", 0)
 
     def over_ellipsoid(matrix: np.ndarray) -> Interval:
         _, means, spreads = (np.array(part) for part in zip(*forms_under(inputs, matrix), strict=True))

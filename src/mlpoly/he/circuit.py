@@ -22,7 +22,7 @@ from mlpoly.tables import Table, Tabular
 
 
 class Vector(NamedTuple):
-    """Name of an encrypted vector: u_layer^power, times the gate e_layer if gated. Layer 0 is the input."""
+    """Name of an encrypted vector: u_layer^power, times e_layer if gated. Layer 0 is the input."""
 
     layer: int
     power: int = 1
@@ -58,14 +58,7 @@ def products(vectors: Iterable[Vector]) -> dict[Vector, tuple[Vector, Vector]]:
 
 @record
 class LinearTerm:
-    """A matrix times an encrypted vector.
-
-    Attributes
-    ----------
-    matrix : ndarray (rows, columns)
-    layer, power, gated
-        The vector: u_layer^power, times e_layer if gated.
-    """
+    """A matrix (rows, columns) times an encrypted vector: u_layer^power, times e_layer if gated."""
 
     matrix: np.ndarray
     layer: int = static()
@@ -86,12 +79,10 @@ class EncryptedLayer:
     ----------
     forms, gates : tuple of LinearTerm
         u and e (h + 1,) are the sums of the terms; the last entries are one and zero. No gates without a gate.
-    degree : int
-        Degree of the layer's polynomial.
+    degree, name
+        Degree of the layer's polynomial, and name of the layer in errors.
     radius : float
         Number of standard deviations of each form about its mean for which its entry of u is within [-1, 1].
-    name : str
-        Name of the layer in errors.
     """
 
     forms: tuple[LinearTerm, ...]

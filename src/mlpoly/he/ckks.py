@@ -26,10 +26,8 @@ class CKKS:
 
     Attributes
     ----------
-    ring_dimension : int
-        Dimension N; a ciphertext has N / 2 slots.
-    levels : int
-        Products that can follow one another.
+    ring_dimension, levels : int
+        Dimension N, so that a ciphertext has N / 2 slots; and products that can follow one another.
     scale_bits : int
         Bits behind the point, and of the prime that each level uses up.
     headroom_bits : int

@@ -66,15 +66,6 @@ def unit_polynomials(poly: Polynomial, shared: bool = False, outside: float = 1e
     outside : float
         Probability with which some unit may leave its range, under the Gaussian marginals of the fit.
 
-    Returns
-    -------
-    UnitPolynomials
-
-    Raises
-    ------
-    TypeError
-        If the polynomial does not have this form; the message says why.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
@@ -115,9 +106,8 @@ def _shared(p: RidgePolynomial, radius: float, guard: float) -> PowerSeries:
 
     Where every unit's own polynomial p_i is the closest to the activation under its Gaussian preactivation
     y = m_i + s_i t, what it leaves is orthogonal to all polynomials of its degree. So the q with the least sum of
-    E[(p_i(t) - q(m_i + s_i t))^2] is the closest to the activation too. Gauss-Hermite nodes integrate products of two
-    polynomials of degree n exactly; a guard's wide component counts as in the fit. All units have the same weight:
-    weights by the size of their readout made the outputs of two networks for MNIST worse at every degree from 2 to 7.
+    E[(p_i(t) - q(m_i + s_i t))^2] is the closest too; Gauss-Hermite nodes integrate these products exactly. Weights by
+    the size of the units' readout made the outputs of two networks for MNIST worse at every degree from 2 to 7.
     """
     means, scales, n = p.units.means, p.units.scales, p.degree
     t, mass = np.polynomial.hermite_e.hermegauss(n + 1)

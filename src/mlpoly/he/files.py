@@ -53,21 +53,7 @@ def read_format(path: str | PathLike[str], kind: str, what: str) -> tuple[dict[s
 
 
 def load_circuit(path: str | PathLike[str]) -> Circuit:
-    """Read a circuit written by `save_circuit`.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Circuit
-
-    Raises
-    ------
-    FileNotFoundError
-    FileFormatError
-        If the file is corrupt or not a circuit.
+    """Read a circuit written by `save_circuit`; it is checked in full.
 
     Examples
     --------
@@ -76,9 +62,8 @@ def load_circuit(path: str | PathLike[str]) -> Circuit:
     >>> poly = mp.fit(mp.MLP(np.eye(3), activation="gelu"), mp.Gaussian.standard(3), degree=4)
     >>> with TemporaryDirectory() as folder:
     ...     mp.he.save_circuit(poly.to_he(), f"{folder}/circuit.safetensors")
-    ...     circuit = mp.he.load_circuit(f"{folder}/circuit.safetensors")
-    >>> circuit.levels, np.allclose(circuit(np.eye(3)), poly(np.eye(3)))
-    (4, True)
+    ...     print(mp.he.load_circuit(f"{folder}/circuit.safetensors").levels)
+    4
     """
     header, arrays = read_format(path, _FORMAT, "a circuit, as mlpoly.he.save_circuit(poly.to_he(), path) writes it")
 
@@ -135,16 +120,7 @@ def _check(circuit: Circuit) -> None:
 
 @dataclass(frozen=True)
 class EncryptedRows:
-    """Rows of inputs or outputs in one ciphertext.
-
-    Attributes
-    ----------
-    ciphertext : tenseal.sealapi.Ciphertext
-    rows : int
-        Number of rows.
-    key : str
-        Fingerprint of the public key that encrypted them.
-    """
+    """Rows of inputs or outputs in one ciphertext of SEAL, with the fingerprint of the key that encrypted them."""
 
     ciphertext: Any = field(repr=False)
     rows: int

@@ -8,7 +8,8 @@ from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, cast_like, eye, namespace, scalar
 from mlpoly.fitting import fit
-from mlpoly.fitting.deep.layerwise import GUARDS, is_affine
+from mlpoly.fitting.deep.layerwise import GUARDS
+from mlpoly.fitting.deep.on_samples import is_affine
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.methods import Composed
 from mlpoly.he.circuit import depth_of_power
@@ -24,17 +25,7 @@ from mlpoly.tables import Table, Tabular
 
 @dataclass(frozen=True)
 class LevelChoice:
-    """Degrees for one budget.
-
-    Attributes
-    ----------
-    levels : int
-        Levels that are needed.
-    degrees : tuple of int
-        Degree of each hidden layer.
-    fvu : float
-        Predicted fraction of variance unexplained.
-    """
+    """Degrees of the hidden layers, the levels that they need, and the predicted fraction of variance unexplained."""
 
     levels: int
     degrees: tuple[int, ...]
@@ -43,17 +34,14 @@ class LevelChoice:
 
 @dataclass(frozen=True)
 class LevelPlan(Tabular):
-    """Degrees of the layers for a budget of levels, and the polynomial.
+    """Degrees of the hidden layers for a budget of levels, and the polynomial.
 
     Attributes
     ----------
-    levels : int
-        Levels that the polynomial needs, at most those of the budget.
-    degrees : tuple of int
-        Degree of each hidden layer, in the order of the data.
-    fvu : float
-        Predicted fraction of variance unexplained: the sum of what each layer's polynomial leaves out, carried to the
-        outputs by the closest linear maps of the layers behind it. It knows nothing of explosions in the tails.
+    levels, degrees, fvu
+        Levels that are needed, degrees in the order of the data, and the predicted fraction of variance unexplained:
+        the sum of what each layer's polynomial leaves out, carried to the outputs by the closest linear maps of the
+        layers behind it. It knows nothing of explosions in the tails.
     choices : tuple of LevelChoice
         The best choice for every smaller budget too.
     polynomial : ComposedPolynomial
@@ -86,8 +74,8 @@ def plan(
     """Choose the degree of every hidden layer for encrypted inference with a budget of levels.
 
     A layer of degree 2^(c-1) + 1 to 2^c costs c + 1 levels, one of degree 1 none, and the first matrix one. So degrees
-    are powers of two. Among all that the budget allows, those with the least predicted error are chosen, in closed form
-    under the Gaussian with the moments of the inputs.
+    are powers of two: those with the least predicted error that the budget allows, in closed form under the Gaussian
+    with the moments of the inputs. The result prints as a table of the best degrees for every budget.
 
     Parameters
     ----------
@@ -102,16 +90,11 @@ def plan(
     guard : float, "auto" or None
         As in `fit`. With "auto", if the polynomial explodes on samples of the inputs, the next larger guard is taken.
 
-    Returns
-    -------
-    LevelPlan
-        Prints as a table of the best degrees for every budget; ``.polynomial.to_he()`` is the circuit.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.Chain([mp.MLP(np.eye(3), None, None, None, "gelu"), mp.MLP(np.eye(3)), mp.Affine(np.ones((1, 3)))])
-    >>> mp.he.plan(net, mp.Gaussian.standard(3), levels=6).degrees
+    >>> mp.he.plan(net, mp.Gaussian.standard(3), levels=6).degrees  # and .polynomial.to_he()
     (2, 4)
     """
     net, levels = check_network(net), as_integer("levels", levels, 1)

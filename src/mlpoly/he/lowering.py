@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import as_float_array, as_integer, check_finite, check_shape, to_numpy
+from mlpoly.arrays import as_float_array, as_integer, as_number, check_finite, check_shape, to_numpy
 from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
 from mlpoly.inputs import Samples
 from mlpoly.polynomials import (
@@ -51,8 +51,7 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
 
 def radius_for(outside: float, forms: int) -> float:
     """Standard deviations that some of a number of Gaussian forms exceed with a probability of at most `outside`."""
-    if isinstance(outside, bool) or not isinstance(outside, float | int) or not 0 < outside < 1:
-        raise ValueError(f"outside must be a probability between 0 and 1 such as 1e-6, got {outside!r}.")
+    outside = as_number("outside", outside, "a probability between 0 and 1 such as 1e-6", 0, 1)
     tail = outside / (2 * max(forms, 1))
     return -NormalDist().inv_cdf(max(tail, sys.float_info.min))
 

@@ -25,18 +25,14 @@ class LayerRange:
 
     Attributes
     ----------
-    name : str
-    radius : float
-        Half the width of the range, in standard deviations of each form.
+    name, radius
+        Name of the layer, and half the width of its range, in standard deviations of each form.
     expected : float
         Bound on the probability if the forms are Gaussian with the moments that propagate to them in the fit.
     probability : float or None
-        Bound on the probability under the given inputs in closed form: the sum over units. Only for the first layer,
-        whose forms are linear in the inputs, and only for a distribution.
-    counted : float
-        Fraction of the samples with some unit outside, by their weights if they have any.
-    largest : float
-        Largest multiple of the range on the samples.
+        Bound under the given distribution in closed form, for the first layer, whose forms are linear in the inputs.
+    counted, largest : float
+        Fraction of the samples with some unit outside, by their weights, and the largest multiple of the range on them.
     """
 
     name: str
@@ -54,12 +50,11 @@ class RangeReport(Tabular):
     Attributes
     ----------
     layers : tuple of LayerRange
-    outside : float
-        Fraction of the samples with some unit of any layer outside its range.
+    outside, overflow : float
+        Fractions of the samples with some unit of any layer outside its range, and with a number above 2^19, which is
+        too large for 20 bits before the point.
     samples : int
         Number of samples.
-    overflow : float
-        Fraction of the samples with a number above 2^19, too large for 20 bits before the point.
     """
 
     layers: tuple[LayerRange, ...]
@@ -94,8 +89,7 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     ----------
     circuit : Circuit
     inputs : Gaussian, GaussianMixture, Samples or array (n, d)
-        Of a distribution, 10 000 samples are counted. The closed form is that of the first layer, whose forms are
-        linear in x: the sum over its units, which bounds the probability for any of them.
+        Of a distribution, 10 000 samples are counted.
 
     Examples
     --------

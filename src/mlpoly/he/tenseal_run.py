@@ -107,13 +107,7 @@ class EncryptedSession:
         write_tensors(path, {name: to_bytes(key) for name, key in self._public_keys().items()}, header)
 
     def load(self, path: str | PathLike[str]) -> EncryptedRows:
-        """Read rows that `EncryptedRows.save` wrote.
-
-        Raises
-        ------
-        FileFormatError
-            If the file is damaged, no ciphertext, or encrypted with other keys.
-        """
+        """Read rows that `EncryptedRows.save` wrote."""
         header, arrays = read_format(path, CIPHERTEXT, "a ciphertext, as session.encrypt(x).save(path) writes it")
         if header.get("key") != self._key:
             raise FileFormatError(f"{path} was encrypted with other keys than those of this session.")
@@ -152,12 +146,7 @@ class EncryptedSession:
         x : array (d,) or (n, d)
             At most `session.rows` rows.
         check : bool
-            Whether to evaluate the circuit without encryption and refuse inputs that leave its range.
-
-        Raises
-        ------
-        ValueError
-            With the name of the layer whose range an input leaves.
+            Whether to evaluate the circuit without encryption, and refuse inputs that leave the range of a layer.
         """
         d = self.circuit.dim_in
         x = self._rows(x)
@@ -335,25 +324,13 @@ def session(
     ring_dimension : int, optional
         4096, 8192, 16384 or 32768; if None the smallest that has enough levels at 128-bit security.
 
-    Returns
-    -------
-    EncryptedSession
-        ``.encrypt(x)``, ``.evaluate(encrypted)``, ``.decrypt(encrypted)``, or all three: ``.predict(x)``.
-
-    Raises
-    ------
-    ValueError
-        If the circuit needs more levels than the ring dimension has.
-    ImportError
-        Without TenSEAL.
-
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.eye(3), None, np.ones((2, 3)), None, "gelu")
     >>> circuit = mp.fit(net, mp.Gaussian.standard(3), degree=2).to_he()
     >>> session, x = mp.he.session(circuit), np.eye(3)
-    >>> outputs = session.decrypt(session.evaluate(session.encrypt(x)))
+    >>> outputs = session.decrypt(session.evaluate(session.encrypt(x)))  # or session.predict(x)
     >>> np.allclose(outputs, circuit(x), atol=1e-3)
     True
     """
@@ -361,25 +338,15 @@ def session(
 
 
 def load_session(circuit: Circuit, path: str | PathLike[str]) -> EncryptedSession:
-    """Make the session of a server: it evaluates a circuit on ciphertexts that it cannot decrypt.
+    """Make the session of a server, which evaluates a circuit on ciphertexts that it cannot decrypt.
 
     Parameters
     ----------
     circuit : Circuit
         The circuit for which the keys were made.
     path : path
-        Public keys written by `EncryptedSession.save_keys`.
-
-    Returns
-    -------
-    EncryptedSession
-        Without the secret key: ``.load(path)`` reads a ciphertext, ``.evaluate(rows).save(path)`` answers it.
-
-    Raises
-    ------
-    FileNotFoundError
-    FileFormatError
-        If the file is damaged, holds no keys, or holds those of another circuit.
+        Public keys written by `EncryptedSession.save_keys`. ``.load(path)`` reads a ciphertext, and
+        ``.evaluate(rows).save(path)`` answers it.
     """
     header, arrays = read_format(path, _KEYS, "a file of public keys, as session.save_keys(path) writes it")
     try:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from mlpoly.extras import explain_missing
 
 if TYPE_CHECKING:
-    from mlpoly.importers.blocks import feedforward_blocks as feedforward_blocks
     from mlpoly.importers.blocks import find_blocks as find_blocks
     from mlpoly.importers.onnx import from_onnx as from_onnx
     from mlpoly.importers.sklearn import from_sklearn as from_sklearn
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 # Where the public names are, and the library that each needs; it is imported when the name is first used.
 _MODULES = {
-    "feedforward_blocks": ("blocks", "PyTorch"),
     "find_blocks": ("blocks", "PyTorch"),
     "from_onnx": ("onnx", "ONNX"),
     "from_sklearn": ("sklearn", "scikit-learn"),

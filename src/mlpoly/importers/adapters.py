@@ -56,13 +56,12 @@ def has_own_adapter(module: nn.Module) -> bool:
 def register_adapter(
     matches: type[nn.Module] | Predicate, adapter: Callable[[Any], Network], *, entry: str = "", exit: str = ""
 ) -> None:
-    """Teach `from_torch` and `find_blocks` a block of your own.
+    """Teach `from_torch` and `find_blocks` a block of your own; the latest adapter that matches is used.
 
     Parameters
     ----------
     matches : type or callable
         A class of modules (its subclasses included), or a function that says whether the adapter applies to a module.
-        The latest adapter that matches is used.
     adapter : callable
         Function from the module to a network over its parameters: an `MLP` or `GLU` for a block of a model, else also
         a `Chain`, `Residual` or `Affine`. Network and module are compared on test inputs.
@@ -74,15 +73,12 @@ def register_adapter(
     --------
     >>> import torch, mlpoly as mp
     >>> from mlpoly.importers.torch import register_adapter
-    >>> class Block(torch.nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.up, self.down = torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+    >>> class Squared(torch.nn.Linear):
     ...     def forward(self, x):
-    ...         return self.down(torch.tanh(self.up(x)))
-    >>> register_adapter(Block, lambda m: mp.MLP(m.up.weight, m.up.bias, m.down.weight, m.down.bias, "tanh"))
-    >>> mp.from_torch(Block())
-    MLP(3 -> 8 -> 2, tanh)
+    ...         return super().forward(x) ** 2
+    >>> register_adapter(Squared, lambda m: mp.MLP(m.weight, m.bias, activation="square"))
+    >>> mp.from_torch(Squared(3, 8))
+    MLP(3 -> 8 -> 8, square)
     """
     if not callable(matches) or not callable(adapter):
         raise TypeError(

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from mlpoly.importers.adapters import find_adapter
-from mlpoly.importers.parts import kind_of, parts_of
-from mlpoly.importers.torch_activations import activation_from_torch
 
+NORM = "it divides by the size of its own input, so it is neither affine nor an activation of single units"
 ROUTE = (
     "Or export it, which records what forward does with an example x: torch.onnx.export(m.eval(), x, 'm.onnx', "
     "dynamo=False), then mlpoly.from_onnx('m.onnx')."
@@ -44,45 +43,21 @@ def has_attention(module: nn.Module) -> bool:
 
 
 def advice(module: nn.Module) -> str:
-    """Message for a module without an adapter."""
+    """What else to do about a module whose forward cannot be taken."""
     name = type(module).__name__
     if is_mixture(module):
         return (
-            f"from_torch does not take {name}: it is a mixture of experts, that is, several blocks behind a router, "
-            f"not a single MLP or GLU. mlpoly.find_blocks finds the experts of the kinds that it knows; convert others "
-            f"one by one, each with mlpoly.MLP or mlpoly.GLU."
+            f"{name} is a mixture of experts, that is, several blocks behind a router, not a single MLP or GLU. "
+            f"mlpoly.find_blocks finds the experts of the kinds that it knows; convert others one by one, each with "
+            f"mlpoly.MLP or mlpoly.GLU."
         )
-    said, reason = f"from_torch does not know {name}", _reason(_obstacle(module))
     inner = next((n for n, m in module.named_modules() if n and (a := find_adapter(m)) is not None and a.listed), None)
     if inner is not None:
-        said += f", but it knows blocks inside, such as {inner!r}: mlpoly.find_blocks(module) finds them all"
-    return f"{said}. " + (
-        reason
-        or f"It sees submodules, and not what forward does with functions: make activations and scalings submodules, "
-        f"in the order in which they act. {ROUTE} {register(name)} help(mlpoly.from_torch) lists what is known."
-    )
+        return f"But from_torch knows blocks inside, such as {inner!r}: mlpoly.find_blocks(module) finds them all."
+    return f"{ROUTE} {register(name)} help(mlpoly.from_torch) lists what is known."
 
 
-def check_parts(module: nn.Module) -> None:
-    """Raise a TypeError that names the first part of a module that cannot be converted."""
-    # a softmax at the end has been left out already
-    bad = next((part for part in parts_of(module) if kind_of(part) in ("unknown", "softmax")), None)
-    if bad is None:
-        return
-    reason = _reason(bad)
-    if not reason and not any(True for _ in bad.parameters()) and not any(True for _ in bad.children()):
-        activation_from_torch(bad)  # whose message lists the activations that are known
-    reason = reason or f"{type(bad).__name__} is not known; {register(type(bad).__name__)}"
-    raise TypeError(f"from_torch does not take this {type(module).__name__}. {reason}")
-
-
-def _obstacle(module: nn.Module) -> nn.Module:
-    """The first part that cannot be converted, however deep inside; the module itself if it has no such parts."""
-    bad = next((part for part in parts_of(module) if kind_of(part) == "unknown"), None)
-    return module if bad is None else _obstacle(bad)
-
-
-def _reason(part: nn.Module) -> str:
+def reason_of(part: nn.Module) -> str:
     """Why a module cannot be converted and what is possible instead; empty for one of an unknown kind."""
     name, adapter = type(part).__name__, find_adapter(part)
     pools = [kind.__name__ for kind in type(part).__mro__ if kind.__module__ == "torch.nn.modules.pooling"]

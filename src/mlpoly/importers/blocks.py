@@ -34,11 +34,9 @@ class Block:
     name : str
         Name of `module` in the model: "model.layers.0.mlp". For an expert of a mixture "model.layers.0.mlp.experts.5",
         also where the model has no such module; `mlpoly.lm` then runs the model with one.
-    entry, exit : nn.Module
+    entry, exit, module : nn.Module
         Modules whose first positional input is the block's input (..., d), and whose output is its output (..., o):
-        the same if the block has a module of its own, as in Llama, two if it is a part of a layer, as in BERT.
-    module : nn.Module
-        Module of the block, or that the block is a part of.
+        `module` twice, or two inside it if the block is a part of a layer, as in BERT.
     """
 
     name: str
@@ -89,31 +87,25 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
         A model of Hugging Face transformers, or your own.
     blocks : str or sequence of str, optional
         Names or patterns as in a shell: ``model.layers.*.mlp``, ``*.layers.[0-3].mlp``. Leading parts of the names may
-        be left out: ``layers.*.mlp``. All blocks by default.
-
-    Returns
-    -------
-    list of Block
+        be left out: ``layers.*.mlp``. All blocks by default. What matches none of them may match other modules, if
+        `from_torch` makes a network of one hidden layer of each.
 
     Examples
     --------
     >>> import torch, mlpoly as mp
     >>> from mlpoly.importers import find_blocks
-    >>> class Layer(torch.nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
-    >>> model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Layer(), Layer()])})
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+    >>> model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([torch.nn.ModuleDict({"mlp": mlp})])})
     >>> find_blocks(model)
-    [Block('layers.0.mlp', Sequential), Block('layers.1.mlp', Sequential)]
-    >>> find_blocks(model, "1.mlp")[0].net()
+    [Block('layers.0.mlp', Sequential)]
+    >>> find_blocks(model, "0.mlp")[0].net()
     MLP(3 -> 8 -> 3, gelu)
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     check_visible(model)
     found = _blocks_of(model)
-    if not found:
+    if not found and blocks is None:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
             f"find_blocks found no feedforward block that it knows in {type(model).__name__}."
@@ -126,12 +118,21 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     if not patterns:
         raise ValueError("blocks is empty; pass None for all blocks, or a pattern such as 'layers.*.mlp'.")
     for pattern in patterns:
-        if not any(_fits(block.name, pattern) for block in found):
+        if any(_fits(block.name, pattern) for block in found):
+            continue
+        chosen, reason = [Block(n, m, m, m) for n, m in model.named_modules() if n and _fits(n, pattern)], ""
+        try:
+            for block in chosen:
+                block.net()
+        except TypeError as error:
+            chosen, reason = [], f" {error}"
+        if not chosen:
             raise ValueError(
                 f"blocks={pattern!r} matches no feedforward block of {type(model).__name__}."
                 f"{_mixture_note(model, pattern, found)} Its blocks ({len(found)}) are "
-                f"{listed([b.name for b in found])}."
+                f"{listed([b.name for b in found])}.{reason}"
             )
+        found += chosen
     return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
 
 
@@ -162,11 +163,6 @@ def _blocks_of(model: nn.Module) -> list[Block]:
 def listed(names: Sequence[str]) -> str:
     """Return names for an error message, those in the middle left out if there are many."""
     return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-6:]])
-
-
-def feedforward_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules of `find_blocks` by name, such as "model.layers.0.mlp"."""
-    return {block.name: block.module for block in find_blocks(model)}
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -1,8 +1,7 @@
-"""Experts of mixtures: each is a block, also where a model keeps the weights of all of them in one module.
+"""Experts of mixtures: each is a block, also where transformers keeps the weights of all of them in one module.
 
-Transformers stacks the experts of Mixtral, Qwen, OLMoE, DeepSeek and others: parameters (E, ., .) in a module that is
-called with tokens, the experts chosen for each, and their weights. `unrolled` makes a model call a module for each
-expert instead, with the tokens that are routed to it, so that hooks see single experts, and they can be replaced.
+`unrolled` makes a model call a module for each expert of such a stack, with the tokens that are routed to it, so that
+hooks see single experts, and they can be replaced.
 """
 
 from __future__ import annotations

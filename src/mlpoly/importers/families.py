@@ -1,7 +1,6 @@
 """Feedforward blocks of Hugging Face transformers and of TransformerLens, recognised by the names of their parts.
 
-One row of `FAMILIES` per naming, also for classes from outside the library. Names do not show what a module does with
-its parts: if the module is the block, `probe` checks that.
+Names do not show what a module does with its parts: if the module is the block, `probe` checks that.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ def read_network(
     activation: str | Activation | Sequence[str | Activation | None] | None = None,
     layout: Layout | None = None,
 ) -> Network:
-    """Read a network from a file. No code from the file is run.
+    """Read a network from a file, in NumPy. No code from the file is run.
 
     Parameters
     ----------
     path : path
         A .safetensors file, or a .pt, .pth, .bin or .ckpt file with a state dict of PyTorch; or an .onnx file, see
-        `mlpoly.from_onnx`.
+        `mlpoly.from_onnx`. Weights in 16 bits become float32, unless they come from ONNX.
 
         Weights and biases of linear layers have names such as "0.weight", "0.bias", "2.weight"; "fc1.weight";
         "Dense_0.kernel"; "W1", "b1". Their order is that of the numbers in the names or, in a state dict, of the
@@ -47,19 +47,6 @@ def read_network(
     layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
         "kernel" that of Keras and Flax; for others the shapes decide.
-
-    Returns
-    -------
-    Network
-        In NumPy. Weights in 16 bits become float32, unless they come from ONNX.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is damaged.
-    ValueError
-        If it is not of these kinds, would run code, holds something else than one network, or leaves the activation or
-        the layout open.
 
     Examples
     --------

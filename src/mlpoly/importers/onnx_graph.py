@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from mlpoly.importers.onnx_functions import Elementwise, activations_of, combined, elementwise, line
+from mlpoly.importers.branches import PAIRS, Branch, Branches, FinalSoftmax
 from mlpoly.importers.onnx_nodes import (
     CUT,
     DOMAINS,
@@ -29,26 +28,15 @@ from mlpoly.importers.onnx_nodes import (
     where,
     widened,
 )
-from mlpoly.networks import GLU, MLP, Affine, Network, Residual
-from mlpoly.networks.assemble import Piece, Scaling, Slopes, assemble
+from mlpoly.importers.scalar_functions import elementwise
+from mlpoly.networks import Affine, Network
+from mlpoly.networks.assemble import Slopes
 
 _NUMPY = (np.float16, np.float32, np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class FinalSoftmax:
-    """A softmax over the units, which may only stand at the end."""
-
-    where: str
-
-
-# A value of the graph that depends on the input is the tuple of the pieces that lead to it. Two values that begin with
-# the same pieces have come from the same value.
-Branch = tuple[Piece | Elementwise | FinalSoftmax, ...]
-
-
 @dataclass
-class Graph:
+class Graph(Branches):
     """The nodes that a value depends on, in order, and what is known of their values."""
 
     model: Any
@@ -85,8 +73,10 @@ class Graph:
         self.input = inputs[0]
         elements = helper.tensor_dtype_to_np_dtype(self.input.type.tensor_type.elem_type)
         self.dtype = np.result_type(*(weights or [elements if elements in _NUMPY else np.dtype(np.float32)]))
+        self.like, dims = np.zeros(1, self.dtype), self.input.type.tensor_type.shape.dim
+        self.inputs = dims[1].dim_value or None if len(dims) == 2 else None
         self.paths[self.input.name] = ()
-        self.rows = len(self.input.type.tensor_type.shape.dim) in (0, 2)  # whether values are rows of numbers by now
+        self.rows = len(dims) in (0, 2)  # whether values are rows of numbers by now
 
     def path(self) -> Branch:
         """The pieces from the input to the output."""
@@ -101,11 +91,30 @@ class Graph:
                 self._compute(node)
             elif node.op_type in ("Shape", "Size") or all(n in self.sizes or n in self.constants for n in given):
                 self.sizes |= set(node.output)
+            elif node.op_type in ("Split", "Slice") and node.input[0] in self.paths:
+                for name, columns in zip(node.output, self._columns(node), strict=True):
+                    self.paths[name] = self.part(node, self.paths[node.input[0]], columns)
             else:
                 self.paths[node.output[0]] = self._follow(node)
         if self.output not in self.paths:
             raise TypeError(f"{self.output!r} does not depend on the values of the input; it is a constant.")
         return self.paths[self.output]
+
+    def _columns(self, node: Any) -> list[slice]:
+        """The units that a node which divides a value takes."""
+        attributes, size = attributes_of(node, self.model.opset_import), self.size(self.paths[node.input[0]])
+        numbers = [self.constants[n].tolist() if n in self.constants else None for n in node.input[1:]]
+        if node.op_type == "Slice":
+            names = ("starts", "ends", "axes", "steps")
+            given = [numbers[i] if i < len(numbers) else attributes.get(name) for i, name in enumerate(names)]
+            if given[2] in ([-1], [1]) and (given[3] or [1]) == [1] and given[0] and given[1] and size is not None:
+                return [slice(*slice(given[0][0], given[1][0]).indices(size))]
+        elif attributes["axis"] in (-1, 1) and size is not None:
+            count = len(node.output)
+            sizes = (numbers[0] if numbers else attributes.get("split")) or [-(-size // count)] * count
+            ends = np.minimum(np.cumsum(sizes), size)
+            return [slice(int(end - length), int(end)) for end, length in zip(ends, np.diff([0, *ends]), strict=True)]
+        raise refusal(node, "it does not divide the units of a layer")
 
     def _compute(self, node: Any) -> None:
         """Constants of a node whose inputs are constants: a transposed weight, a number."""
@@ -125,8 +134,8 @@ class Graph:
         op = node.op_type
         attributes = attributes_of(node, self.model.opset_import)
         operands = list(node.input)
-        if op in _PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
-            return self._joined(node, self.paths[operands[0]], self.paths[operands[1]])
+        if op in PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
+            return self.joined(node, op, self.paths[operands[0]], self.paths[operands[1]])
         data = [name for name in operands if name in self.paths]
         lost = [name for name in operands if name in self.sizes]
         if len(data) != 1:
@@ -172,12 +181,13 @@ class Graph:
                 raise refusal(node, "it is in training mode; export the model in evaluation mode")
             scale, shift, mean, variance = (constant(i, 1).astype(np.float64) for i in range(1, 5))
             scale = scale / np.sqrt(variance + attributes["epsilon"])
-            return (*before, self._scaling(node, scale, shift - scale * mean))
+            return (*before, self.scaling(node, scale, shift - scale * mean))
         if op == "Scaler":  # of ai.onnx.ml, which converters of scikit-learn write
             scale, offset = (np.asarray(attributes[name], np.float64) for name in ("scale", "offset"))
-            return (*before, self._scaling(node, scale, -scale * offset))
+            return (*before, self.scaling(node, scale, -scale * offset))
         if op in ("Add", "Sub", "Mul", "Div", "Sum"):
-            return (*before, self._with_constant(node, row_of(node, constant(1 - operands.index(data[0])))))
+            c = row_of(node, constant(1 - operands.index(data[0])))
+            return (*before, self.with_constant(node, op, c, data[0] == operands[0]))
         if op == "PRelu" and (slopes := row_of(node, constant(1))).size > 1:
             return (*before, Slopes(slopes.astype(self.dtype)))
         functions = elementwise(*self._numbers(node, attributes), where(node))
@@ -207,27 +217,17 @@ class Graph:
             raise refusal(node, f"its weight holds {W.dtype}; export the model without quantisation")
         return Affine(W, b)
 
-    def _scaling(self, node: Any, scale: Any, shift: Any) -> Piece | Elementwise:
-        """A map of all units, or of each by itself."""
-        scale, shift = np.broadcast_arrays(np.asarray(scale, np.float64), np.asarray(shift, np.float64))
-        if scale.size == 1:
-            return line(float(scale.reshape(())), float(shift.reshape(())), where(node))
-        return Scaling(scale, shift, self.dtype, where(node))
+    def network(self, path: Sequence[Any], size: int | None = None) -> Network:
+        """The network that computes pieces one after the other, in the dtype of the graph."""
+        return super().network([p.to(self.like) if isinstance(p, Network) else p for p in path], size)
 
-    def _with_constant(self, node: Any, c: np.ndarray) -> Piece | Elementwise:
-        """A sum, difference, product or quotient with a constant."""
-        op, first = node.op_type, node.input[0] in self.paths
-        if op in ("Add", "Sum"):
-            return self._scaling(node, 1.0, c)
-        if op == "Sub":
-            return self._scaling(node, *((1.0, -c) if first else (-1.0, c)))
-        if op == "Mul":
-            return self._scaling(node, c, 0.0)
-        if first:
-            return self._scaling(node, 1 / c, 0.0)
-        if c.size > 1:
-            raise refusal(node, "it divides by values that depend on the input")
-        return Elementwise(lambda y: float(c.reshape(())) / y, where(node))
+    def where(self, node: Any) -> str:
+        """Name of a node in messages."""
+        return where(node)
+
+    def refusal(self, node: Any, reason: str) -> TypeError:
+        """The error for a node that cannot be taken."""
+        return refusal(node, reason)
 
     def _numbers(self, node: Any, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Operation and numbers for `elementwise`; a maximum or minimum with a number is a Clip."""
@@ -251,7 +251,7 @@ class Graph:
 
     def _check_rows(self, node: Any, attributes: dict[str, Any], before: Branch) -> None:
         """Raise unless a change of shape leaves rows as they are, or makes rows of what was of another shape."""
-        op, size = node.op_type, self._size(before)
+        op, size = node.op_type, self.size(before)
         if op == "Flatten":
             fine = attributes["axis"] == 1
         elif op == "Squeeze":
@@ -270,68 +270,3 @@ class Graph:
             fine = fine and (last == -1 or last == known or (known is None and last > 0))
         if not fine:
             raise refusal(node, "it mixes the rows of a batch, or does not end with one row of numbers per input")
-
-    def _joined(self, node: Any, first: Branch, last: Branch) -> Branch:
-        """The pieces behind a node that combines two values that depend on the input."""
-        op, shared = node.op_type, 0
-        while shared < min(len(first), len(last)) and first[shared] is last[shared]:
-            shared += 1
-        common, one, two = first[:shared], first[shared:], last[shared:]
-        f, g = ([p for p in part if isinstance(p, Elementwise)] for part in (one, two))
-        if len(f) == len(one) and len(g) == len(two):
-            return (*common, combined(_PAIRS[op], f, g, where(node)))
-        size = self._size(common)
-        if op in ("Add", "Sum") and (not one or not two):
-            return (*common, Residual(self.network(one or two, size)))
-        if op == "Mul" and one and two:
-            for gate, up in ((one, two), (two, one)):
-                factor, other = self.network(gate, size), self.network(up, size)
-                if isinstance(other, Affine) and isinstance(factor, Affine):
-                    return (*common, GLU(factor.W, factor.b, other.W, other.b, None, None, "identity"))
-                if isinstance(other, Affine) and isinstance(factor, MLP) and factor.W2 is None and factor.b2 is None:
-                    return (*common, GLU(factor.W1, factor.b1, other.W, other.b, None, None, factor.activation))
-        raise refusal(node, "it combines two values that depend on the input, but not as a gated unit or a residual")
-
-    def _size(self, path: Sequence[Any]) -> int | None:
-        """Number of units behind pieces, None if not known."""
-        for piece in reversed(path):
-            if isinstance(piece, _SIZED):
-                return piece.dim_out if isinstance(piece, Network) else piece.size
-        dims = self.input.type.tensor_type.shape.dim
-        return dims[1].dim_value or None if len(dims) == 2 else None
-
-    def network(self, path: Sequence[Any], size: int | None = None) -> Network:
-        """The network that computes pieces one after the other, given the number of its inputs where it is known."""
-        pieces: list[Piece | tuple[float, float]] = []
-        for scalar, run in groupby(path, lambda piece: isinstance(piece, Elementwise)):
-            if scalar:
-                pieces += activations_of(list(run), self.dtype.itemsize)
-                continue
-            for piece in run:
-                if isinstance(piece, FinalSoftmax):
-                    raise TypeError(
-                        f"from_onnx cannot take the {piece.where}: it couples its inputs, and stands before the end. "
-                        f"{CUT}"
-                    )
-                pieces.append(piece.to(np.zeros(1, self.dtype)) if isinstance(piece, Network) else piece)
-        sizes = (p.dim_in if isinstance(p, Network) else p.size for p in pieces if isinstance(p, _SIZED))
-        size = size or self._size(()) or next(sizes, None)
-        if size is None:
-            raise TypeError("the graph has no weights and no fixed number of inputs, which a network needs.")
-        sized: list[Piece] = []
-        for piece in pieces:
-            if isinstance(piece, tuple):
-                scale, shift = (np.full(size, number, np.float64) for number in piece)
-                piece = Scaling(scale, shift, self.dtype)
-            sized.append(piece)
-            size = piece.dim_out if isinstance(piece, Network) else size
-        if not any(isinstance(piece, (Network, Scaling)) for piece in sized):
-            sized.insert(0, Scaling(np.ones(size), np.zeros(size), self.dtype))
-        return assemble(sized)
-
-
-_SIZED = (Network, Scaling, Slopes)  # pieces with a number of units
-_PAIRS: dict[str, Any] = {
-    "Add": np.add, "Sum": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum,
-    "Min": np.minimum,
-}  # fmt: skip

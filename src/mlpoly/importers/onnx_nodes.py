@@ -44,8 +44,9 @@ def where(node: Any) -> str:
 
 
 def refusal(node: Any, reason: str) -> TypeError:
-    """The error for a node that cannot be taken."""
-    return TypeError(f"from_onnx cannot take the {where(node)}: {reason}. {CUT}")
+    """The error for a node, or what is called so, that cannot be taken."""
+    name = node.where if hasattr(node, "where") else where(node)
+    return TypeError(f"from_onnx cannot take the {name}: {reason}. {CUT}")
 
 
 def check_value(argument: str, name: str, graph: Any) -> str:

@@ -28,12 +28,13 @@ def parts_of(module: nn.Module) -> list[nn.Module]:
         container = is_plain(child, nn.Sequential) or isinstance(child, (nn.ModuleList, nn.ModuleDict))
         if container and not has_own_adapter(child):
             parts += parts_of(child)
-        elif not _does_nothing(child):
+        elif not does_nothing(child):
             parts.append(child)
     return parts
 
 
-def _does_nothing(module: Any) -> bool:
+def does_nothing(module: Any) -> bool:
+    """Whether a module leaves rows as they are in evaluation mode."""
     if is_plain(module, nn.Flatten):  # of inputs that are rows already
         return (module.start_dim, module.end_dim) == (1, -1)
     return isinstance(module, (nn.modules.dropout._DropoutNd, nn.Identity))
@@ -64,20 +65,11 @@ def is_softmax(module: nn.Module) -> bool:
     return softmax and module.dim in (-1, 1, None)
 
 
-def final_softmax(module: nn.Module) -> nn.Module | None:
-    """The softmax at the end of a module or of its last part, or None."""
-    parts = parts_of(module)
-    if not parts or has_own_adapter(module) or find_adapter(module) is None:
-        return None
-    return parts[-1] if is_softmax(parts[-1]) else final_softmax(parts[-1])
-
-
 def linear_weights(part: Any, name: str, strict: bool = True) -> Weights:
     """Weight and bias of a linear module (also of GPT-2's Conv1D), its own tensors or views of them.
 
     Unless `strict`, subclasses of nn.Linear with a forward of their own are taken, and the caller checks what they
-    compute. Raises a TypeError, with `name`, for what is not linear or holds its weight in some other form: LoRA,
-    quantised, lazy.
+    compute. What is not linear, or holds its weight in another form (LoRA, quantised, lazy), is refused by `name`.
     """
     part = unwrapped(part)
     transposed = computes(part) == "Conv1D" and not isinstance(part, nn.modules.conv._ConvNd)

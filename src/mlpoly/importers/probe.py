@@ -1,14 +1,10 @@
-"""A few test inputs that show whether a module computes what its parts suggest.
-
-Modules with the same parts need not do the same with them: some clamp the gate or scale it; hooks and patched methods
-change what a module computes. Weights taken by name alone would describe another function, and nothing would notice.
-"""
+"""A few test inputs that show whether a module computes what its parts suggest: some clamp a gate, or are hooked."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any
 
@@ -50,14 +46,15 @@ def check_computes(
     residual: bool = False,
     whole: bool = False,
     ends: tuple[str, str] | None = None,
+    ending: Callable[..., torch.Tensor] | None = None,
 ) -> None:
     """Raise a MismatchError if a module in evaluation mode and a network over its weights differ on test inputs.
 
-    The module is not changed, and torch's generator is not used. Weights that cannot be read (meta device, tracing) are
-    not checked. `unlike` and `remedy` are the beginning and the end of the message. With `residual`, the module takes a
-    second tensor that it adds to its output. With `whole`, it is a network of its own, whose forward hooks are part of
-    it; hooks of a block in a model belong to whoever observes that model, and do not run. If the network is a part of
-    what the module does, `ends` are the submodules that take its input and return its output.
+    The module is not changed; weights that cannot be read (meta device, tracing) are not checked. `unlike` and `remedy`
+    begin and end the message. With `residual`, the module takes a second tensor that it adds to its output; with
+    `whole`, it is a network of its own, whose forward hooks are part of it, and do not belong to whoever observes a
+    model. `ends` are the submodules that take the network's input and return its output, if it is a part of what the
+    module does; an `ending` (a softmax) is what the module does to the network's outputs.
     """
     weight = net.prototype
     if not readable(weight):
@@ -71,13 +68,13 @@ def check_computes(
     digits = weight.itemsize if folded else dtype.itemsize
     least = _TOLERANCE_16 if digits == 2 else _TOLERANCE_32 if digits == 4 and folded else _LEAST
     try:
-        found, allowed = _compared(module, net, dtype, least, residual, whole, ends)
+        found, allowed = _compared(module, net, dtype, least, residual, whole, ends, ending)
     except Exception as error:  # the module's own code may raise anything
         said = f"{type(error).__name__}: {error}"
         raise UnrunError(f"{unlike}: a test input gave an error ({said}). {remedy}") from error
     if not found <= allowed and dtype == torch.float32:
         try:
-            found, allowed = _compared(module, net, torch.float64, least, residual, whole, ends)
+            found, allowed = _compared(module, net, torch.float64, least, residual, whole, ends, ending)
         except Exception:  # not every module and device can do float64
             allowed = max(allowed, _TOLERANCE_32)
     if not found <= allowed:
@@ -96,6 +93,7 @@ def _compared(
     residual: bool,
     whole: bool,
     ends: tuple[str, str] | None,
+    ending: Callable[..., torch.Tensor] | None,
 ) -> tuple[float, float]:
     """Relative difference in norm, and what rounding may make of it, for the size of inputs where it is worst."""
     wide: Any = evaluated(module, hooks=whole, dtype=dtype)
@@ -117,6 +115,7 @@ def _compared(
             x, found = _between(wide, x, *ends)
         expected = net(x)
         moved = map_arrays(net, lambda weight: shaken(weight) if weight.ndim == 1 else weight)(shaken(x))
+        expected, moved = (a if ending is None else ending(a, dim=-1) for a in (expected, moved))
     if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
         return math.inf, 0.0
     branch = expected - x if isinstance(net, Residual) and dtype.itemsize > 2 else expected
@@ -180,19 +179,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
         return module
     inner = module._modules.get("_orig_mod", module._modules.get("_original_component"))
     return unwrapped(inner) if isinstance(inner, nn.Module) else module
-
-
-def without(module: nn.Module, part: nn.Module) -> nn.Module:
-    """A copy over the same parameters and modules, except that one of them does nothing."""
-    module = unwrapped(module)
-    if module is part:
-        return nn.Identity()
-    if all(part is not inner for inner in module.modules()):
-        return module
-    made: Any = object.__new__(type(module))
-    vars(made).update(vars(module))
-    made._modules = {n: None if m is None else without(m, part) for n, m in made._modules.items()}
-    return made
 
 
 def evaluated(module: nn.Module, *, hooks: bool = False, dtype: torch.dtype | None = None) -> nn.Module:

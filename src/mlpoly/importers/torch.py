@@ -14,4 +14,4 @@ with explain_missing("converting from and to PyTorch modules"):
 __all__ = ["PolynomialModule", "activation_from_torch", "from_torch", "register_adapter"]
 
 # In this order, whichever of the modules was imported first: the latest adapter that matches is used.
-ADAPTERS += [*experts.ADAPTERS, *torch_modules.ADAPTERS, *families.ADAPTERS]
+ADAPTERS += [*torch_modules.ADAPTERS, *experts.ADAPTERS, *families.ADAPTERS]

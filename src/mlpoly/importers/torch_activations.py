@@ -81,13 +81,7 @@ def is_activation(module: nn.Module) -> bool:
 
 
 def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:
-    """The record of an activation, with its parameters; for use in adapters.
-
-    Parameters
-    ----------
-    module : nn.Module or callable
-        A module of torch.nn or of transformers.activations, or one of the functions of torch.nn.functional.
-    """
+    """The record of an activation of torch.nn, torch.nn.functional or transformers, with its parameters."""
     kind = type(module)
     if kind in _OTHER:
         return _OTHER[kind](module)

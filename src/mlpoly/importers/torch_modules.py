@@ -7,27 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from mlpoly.activations import Activation
 from mlpoly.importers.adapters import Adapter, matching_adapters
-from mlpoly.importers.advice import ROUTE, advice, check_parts, check_visible
-from mlpoly.importers.parts import batch_scaling, final_softmax, is_batch_norm, kind_of, linear_weights, parts_of
-from mlpoly.importers.probe import (
-    MismatchError,
-    UnrunError,
-    check_computes,
-    first_computed,
-    is_plain,
-    unwrapped,
-    without,
-)
-from mlpoly.importers.torch_activations import activation_from_torch
-from mlpoly.networks import Affine, Chain, Network, Residual
-from mlpoly.networks.assemble import Piece, PieceError, Scaling, Slopes, assemble
+from mlpoly.importers.advice import advice, check_visible, is_mixture
+from mlpoly.importers.branches import FinalSoftmax
+from mlpoly.importers.parts import batch_scaling, is_batch_norm, kind_of, linear_weights, parts_of
+from mlpoly.importers.probe import MismatchError, UnrunError, check_computes, is_plain, unwrapped
+from mlpoly.importers.torch_graph import Forward, TraceError
+from mlpoly.networks import Network
 
 _REMEDY = (
-    "Forward hooks, or a forward other than the parts in their order (a class may add its input to them), make it "
-    "another function: remove them, or pass the weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several "
-    f"in an mlpoly.Chain, with mlpoly.Residual for residual connections. {ROUTE}"
+    "Hooks, or what it does with values that tracing does not see, make it another function: remove them, or pass the "
+    "weights yourself: mlpoly.MLP(W1, b1, W2, b2, activation=...), several in an mlpoly.Chain, with mlpoly.Residual "
+    "for residual connections."
 )
 
 
@@ -41,35 +32,28 @@ def from_torch(module: nn.Module) -> Network:
     Parameters
     ----------
     module : torch.nn.Module
-        An ``nn.Sequential`` of any depth. Linears and activations become layers. A batch norm in evaluation mode is
-        folded into a Linear beside it. Dropout, Identity and ``Flatten(start_dim=1)`` are passed over: the network's
-        inputs are rows. A Softmax or LogSoftmax at the end is left out with a warning, and the outputs are the logits.
-
-        A class of your own with such parts, under any names, if it computes them in the order in which it defines
-        them, perhaps with one activation for all layers, or adds its input to what they give.
+        An ``nn.Sequential`` or a class of your own, whose forward is followed (torch.fx). Linears, products with
+        weights, activations as modules, as functions or written out become layers; sums of a value and what is computed
+        from it are residual connections, products of two affine maps, one perhaps behind an activation, gated units. A
+        batch norm in evaluation mode is folded into a Linear beside it. Dropout and what makes rows of the input are
+        passed over. A softmax at the end is left out with a warning, and the outputs are the logits. Where forward
+        cannot be followed, a class is taken that computes its parts in the order in which it defines them.
 
         A feedforward block of Hugging Face transformers (of a layer, if the block has no module of its own,
         `find_blocks` finds it), or of TransformerLens.
 
-        Any other module needs an adapter, see `mlpoly.importers.torch.register_adapter`, or the way through ONNX:
-        ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, then `from_onnx`.
+        Any other module needs an adapter, see `mlpoly.importers.torch.register_adapter`, or, where forward depends on
+        sizes, the way through ONNX: ``torch.onnx.export(module.eval(), x, "model.onnx", dynamo=False)``, `from_onnx`.
 
     Returns
     -------
     MLP, GLU, Affine, Chain or Residual
-        With one hidden layer an `MLP` or `GLU`.
-
-    Raises
-    ------
-    TypeError
-        If the module cannot be converted, or computes something else than its parts suggest, which test inputs reveal
-        (they run the forward hooks of a Sequential or class). The message says what to do.
 
     Notes
     -----
-    The test inputs are random, of standard deviations 1, 10, 100 and 10 000. They reveal differences of a few parts in
-    a million (behind batch norms folded in float32 one in ten thousand) and limits on values that they reach, but not
-    what happens only for special inputs. Numbers that cannot be read (on the meta device) are not compared.
+    A module that computes something else than its parts suggest is refused, with what to do. Random test inputs of
+    standard deviations 1 to 10 000 reveal that to a few parts in a million (behind batch norms folded in float32 one in
+    ten thousand), but not what happens only for special inputs. They run the forward hooks of a Sequential or class.
 
     Examples
     --------
@@ -77,24 +61,12 @@ def from_torch(module: nn.Module) -> Network:
     >>> from torch import nn
     >>> mp.from_torch(nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 2)))
     MLP(3 -> 8 -> 2, gelu)
-    >>> deep = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> mp.from_torch(deep.eval())
-    Chain(3 -> 8 -> 8 -> 2)
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}.")
     module = unwrapped(module)
     check_visible(module)
-    softmax = final_softmax(module)
-    if softmax is None:
-        return convert(module)
-    net = convert(without(module, softmax))
-    warnings.warn(
-        f"from_torch leaves out the {type(softmax).__name__} at the end of {type(module).__name__}: the network's "
-        f"outputs are the logits that enter it.",
-        stacklevel=2,
-    )
-    return net
+    return convert(module)
 
 
 def convert(module: nn.Module, *, part: bool = False) -> Network:
@@ -124,6 +96,10 @@ def convert(module: nn.Module, *, part: bool = False) -> Network:
                 raise
             refused = refused or error
             continue
+        except TypeError as error:
+            if refused is not None:
+                raise refused from error
+            raise
         return net
     raise refused or TypeError(advice(module))
 
@@ -152,77 +128,57 @@ def _check(adapter: Adapter, module: nn.Module, net: Network) -> None:
         )
 
 
-def from_sequential(module: nn.Module) -> Network:
-    """Convert an nn.Sequential, or a Linear or batch norm alone."""
-    whole = module if is_plain(module, nn.Sequential) else nn.Sequential(module)
-    check_parts(whole)
-    net = assemble(_pieces(parts_of(whole)))
-    check_computes(module, net, f"the {type(module).__name__} is more than its parts", _REMEDY, whole=True)
+def from_forward(module: nn.Module) -> Network:
+    """Convert a module by what its forward does, or, where that cannot be followed, by its parts in their order."""
+    for part in module.modules():  # what says what to do about one in training mode, or without weights
+        if is_batch_norm(part):
+            batch_scaling(part)
+        elif isinstance(part, nn.LazyLinear):
+            linear_weights(part, "a part")
+    alone = type(module).__module__.startswith("torch.nn.modules") and not isinstance(module, nn.Sequential)
+    try:
+        return _followed(module, nn.Sequential(module) if alone else module)
+    except TraceError as error:
+        if is_mixture(module) or not _has_parts(module):
+            raise TypeError(f"{error} {advice(module)}") from error.__cause__
+        try:
+            return _followed(module, nn.Sequential(*parts_of(module)))
+        except TypeError as second:
+            said = f"{error} Nor does it compute its parts in their order: {second}"
+            raise TypeError(said) from (error.__cause__ or second.__cause__)
+
+
+def _followed(module: nn.Module, whole: nn.Module) -> Network:
+    """The network that a forward shows, which is that of the module on test inputs."""
+    forward = Forward(whole, convert)
+    path = forward.path()
+    softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
+    net = forward.network(path if softmax is None else path[:-1])
+    unlike, ending = f"{type(module).__name__} is more than its forward", None if softmax is None else softmax.function
+    check_computes(module, net, unlike, _REMEDY, whole=True, ending=ending)
+    if softmax is not None:
+        warnings.warn(
+            f"from_torch leaves out the {softmax.where} at the end of {type(module).__name__}: the network's outputs "
+            f"are the logits that enter it.",
+            stacklevel=5,
+        )
     return net
 
 
-def from_parts(module: nn.Module) -> Network:
-    """Convert a class that computes its parts in the order it defines them, or adds its input to what they give."""
-    check_parts(module)
-    unlike = f"{type(module).__name__} has the parts of an MLP, but computes something else"
-    return first_computed(module, _candidates(module, unlike), unlike, _REMEDY, whole=True)
-
-
-def _candidates(module: nn.Module, unlike: str) -> list[Network]:
-    """Networks that a class may compute: its parts in order, or one activation before every Linear but the first."""
-    pieces = _pieces(parts_of(module))
-    orders = [pieces]
-    activations = [piece for piece in pieces if isinstance(piece, (Activation, Slopes))]
-    if len(activations) == 1:
-        repeated: list[Piece] = []
-        for piece in pieces:
-            repeated += activations if isinstance(piece, Affine) and repeated else []
-            repeated += [piece] if piece is not activations[0] else []
-        orders += [repeated] if repeated != pieces else []
-    nets: list[Network] = []
-    misfits: list[PieceError] = []
-    for order in orders:
-        try:
-            net = assemble(order)
-        except PieceError as error:
-            misfits.append(error)
-            continue
-        nets += [net, Residual(net)] if net.dim_in == net.dim_out else [net]
-    if not nets:
-        raise MismatchError(f"{unlike}: {misfits[0]}") from misfits[0]
-    return nets
-
-
-def _pieces(parts: list[nn.Module]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for i, part in enumerate(parts):
-        kind = kind_of(part)
-        if kind == "linear":
-            pieces.append(Affine(*linear_weights(part, f"part {i}")))
-        elif kind == "batch norm":
-            pieces.append(batch_scaling(part))
-        elif kind == "activation":
-            several = isinstance(part, nn.PReLU) and part.weight.numel() > 1
-            pieces.append(Slopes(part.weight) if several else activation_from_torch(part))
-        else:
-            net = convert(part)
-            pieces += net.layers if isinstance(net, Chain) else [net]
-    if not any(isinstance(piece, (Network, Scaling)) for piece in pieces):
-        names = ", ".join(type(part).__name__ for part in parts) or "no modules"
-        raise TypeError(f"from_torch needs a Linear, which sets the number of inputs; got {names}.")
-    return pieces
-
-
-def _is_network_class(module: nn.Module) -> bool:
-    """Whether a class has parts that form a network, and no other parameters, which `from_parts` would ignore."""
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)) or any(True for _ in module.parameters(recurse=False)):
+def _has_parts(module: nn.Module) -> bool:
+    """Whether a class has parts that form a network, and no other parameters, which their order says nothing of."""
+    if any(True for _ in module.parameters(recurse=False)):
         return False
     kinds = {kind_of(part) for part in parts_of(module)}
     return "unknown" not in kinds and ("network" in kinds or kinds >= {"linear", "activation"})
 
 
-def _is_sequential(module: nn.Module) -> bool:
-    return is_plain(module, nn.Sequential) or is_plain(module, nn.Linear) or is_batch_norm(module)
+def _is_followed(module: nn.Module) -> bool:
+    """Whether a module is a class of its own, a Sequential, or a part of one that is a network by itself."""
+    if not type(module).__module__.startswith("torch.nn"):
+        return True
+    plain = (nn.Sequential, nn.Linear, nn.Bilinear)
+    return any(is_plain(module, kind) for kind in plain) or is_batch_norm(module)
 
 
 def _is_block(module: nn.Module) -> bool:
@@ -235,8 +191,7 @@ def _is_block(module: nn.Module) -> bool:
 # Later adapters come first, so this one is the last resort. Whether a class computes its parts in order is only known
 # after a test, so whole models are not searched for it.
 ADAPTERS = (
-    Adapter(_is_network_class, from_parts, listed=False),
-    Adapter(_is_sequential, from_sequential, listed=False),
+    Adapter(_is_followed, from_forward, listed=False),
     # A single Linear is not a block to search a model for, and neither is a deep network.
-    Adapter(_is_block, from_sequential),
+    Adapter(_is_block, from_forward),
 )

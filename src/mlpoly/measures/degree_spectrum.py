@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.host import by_value
 from mlpoly.arrays.placement import cast_result, scalar, to_numpy
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
@@ -79,6 +80,7 @@ class DegreeSpectrum(Tabular, Plottable):
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
 
 
+@by_value
 def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int = 8) -> DegreeSpectrum:
     """Variance of a network at polynomial degree 1, 2, ..., `degree`, and above.
 

@@ -6,7 +6,21 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, no_gradients, readable, scalar
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    cast_result,
+    chunks,
+    differentiated,
+    namespace,
+    no_gradients,
+    readable,
+    rounding_error,
+    safe_root,
+    scalar,
+)
+from mlpoly.arrays.host import by_value
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
@@ -18,10 +32,12 @@ from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
 from mlpoly.scores.error_sums import unexplained
+from mlpoly.units import energies
 
 _ROWS = 8192  # samples drawn at once
 
 
+@by_value
 def fvu(
     net: Network | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
@@ -141,7 +157,8 @@ def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
     spread = inner(f, f, degree=n)
     best, own = common(f.best(n), p)
     apart = best.minus(own)
-    miss = spread.tail + inner(apart, apart).total + apart.mean**2
+    miss = spread.tail + apart.mean**2
+    miss = miss + _variance(apart, rounding_error(net.prototype) / 4 * miss)
     # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
     xp = namespace(tail=spread.tail)
     eps = 100 * float(xp.finfo(miss.dtype).eps)
@@ -154,6 +171,17 @@ def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
         beyond = inner(p, p, degree=n).bound
         bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
     return _Gap(f.mean, spread.total, apart.mean, miss, bound, rounding)
+
+
+def _variance(apart: Any, limit: Array) -> Array:
+    """Variance (o,) of a function; zero where it is below a limit whatever the correlations, as of a fit to itself."""
+    if isinstance(apart, Expansion) and apart.readout is not None and apart.beyond is None:
+        energy = energies(apart.series(apart.degree), apart.units)[1:, ...]
+        xp = namespace(energy=energy)
+        most = (xp.abs(apart.readout) @ safe_root(xp.sum(energy, axis=0))) ** 2
+        if readable(most, limit) and not differentiated(most) and bool(xp.all(most <= limit)):
+            return most * 0
+    return inner(apart, apart).total
 
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:

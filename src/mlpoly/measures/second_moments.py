@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.functions import expansions, outputs_of
 from mlpoly.moments import inner
@@ -37,6 +38,7 @@ class SecondMoment(Tabular, Plottable):
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
 
 
+@by_value
 def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment:
     """Mean, E[f f'] and covariance of the outputs of a network with one hidden layer, or a polynomial.
 

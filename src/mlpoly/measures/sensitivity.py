@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
 from mlpoly.inputs.conditioning import Given
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -68,14 +69,27 @@ class Sensitivity(Tabular, Plottable):
     def _table(self) -> Table:
         weights = to_numpy(self.variance).astype(float)
         weights = weights / weights.sum()
-        first, total, effects = ((to_numpy(a) @ weights).tolist() for a in (self.first, self.total, self.shapley))
-        rows = sorted(zip(self.groups, first, total, effects, strict=True), key=lambda row: -row[3])
+        parts = [self.first, self.total, self.shapley]
+        columns = ["inputs", "first", "total", "Shapley"]
+        if self.standard_error is not None:  # of outputs together at most the sum of theirs
+            parts.append(self.standard_error)
+            columns.append("standard error")
+        numbers = zip(self.groups, *((to_numpy(a) @ weights).tolist() for a in parts), strict=True)
+        rows: list[tuple[Any, ...]] = sorted(numbers, key=lambda row: -float(row[3]))
+        if self.pairs is not None:
+            pairs, count = to_numpy(self.pairs) @ weights, len(self.groups)
+            both = [(i, j) for i in range(count) for j in range(i)]
+            for i, j in sorted(both, key=lambda pair: -abs(pairs[pair])):
+                empty = [None] * (len(columns) - 3)
+                rows.append((f"{self.groups[j]} \N{MIDDLE DOT} {self.groups[i]}", float(pairs[i, j]), None, *empty))
         many = ", all outputs together" if len(weights) > 1 else ""
         note = f"sampled: {self.sampled}" if self.sampled else "closed form"
+        note += "" if self.pairs is None else "; of pairs, what both explain beyond each alone"
         title = f"Fractions of the variance{many}"
-        return Table(("inputs", "first", "total", "Shapley"), tuple(rows), title=title, note=note, limit=40)
+        return Table(tuple(columns), tuple(rows), title=title, note=note, limit=40)
 
 
+@by_value
 def sensitivity(
     net: Network | Polynomial,
     inputs: Inputs,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_numpy, widen
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
 from mlpoly.measures.functions import check_functions, expansion, gaussians
 from mlpoly.moments import ByDegree, inner
@@ -61,6 +62,7 @@ class Similarity(Overlap, Tabular, Plottable):
         return Table(("", "E[f.g]", "E|f - g|^2", "cosine"), tuple(rows), title="Two functions compared", limit=30)
 
 
+@by_value
 def similarity(
     f: Network | Polynomial, g: Network | Polynomial, inputs: InputsLike, centred: bool = False, degree: int = 4
 ) -> Similarity:

@@ -246,15 +246,14 @@ class Polynomial(Arithmetic):
 
         save_polynomial(self, path)
 
-    def to_torch(self, fast: bool = False) -> Any:
+    def to_torch(self) -> Any:
         """The polynomial as a torch.nn.Module that replaces the block it was fitted to.
 
-        With `fast`, forms made of neurons multiply inputs of 16 bits in 16 bits, as the block itself does, not in
-        float32.
+        Forms made of neurons multiply inputs of 16 bits in 16 bits, as the block itself does.
         """
         from mlpoly.importers.torch import PolynomialModule  # a leaf of the import graph: imported on demand
 
-        return PolynomialModule(self, fast)
+        return PolynomialModule(self)
 
     def to_he(self, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
         """The polynomial as a circuit for encrypted inference: matrix products and products of encrypted vectors.

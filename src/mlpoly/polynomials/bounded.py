@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import field, fields
 from numbers import Real
 from typing import Any
@@ -16,7 +17,7 @@ from mlpoly.polynomials.fields import check_shapes, store_floats
 from mlpoly.polynomials.neurons import Derivatives, NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.records import map_arrays, record, replace, trusted
-from mlpoly.special import clenshaw, hermite, panels
+from mlpoly.special import hermite, panels, recurrence
 from mlpoly.units import Series, Units, energies
 
 _DEGREE = 64  # of the polynomial that replaces the piecewise one in closed-form measures; the difference is bounded
@@ -82,22 +83,28 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- values and derivatives ---------------------------------------------------------------------------------------
 
-    def neurons(self, y: Array, z: Array | None = None) -> Array:
-        """Values (..., h) of the neurons, given their linear forms."""
-        t = self.units.standardise(y)
-        held = namespace(t=t).clip(t, -self.bounds, self.bounds)
-        excess = t - held
-        hidden = clenshaw(self.series.at_no_factor(self.units), held) + _line(self.slopes, excess)
-        gate = self.units.gate
-        if z is None or gate is None:
-            return hidden
-        factor = clenshaw(self.series.gated, held)
-        if self.gate_slopes is not None:
-            # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
-            line = _line(self.gate_slopes, excess)
-            hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
-            factor = factor + line
-        return add_product(hidden, z, factor)
+    def neuron_values(self, gated: bool) -> Callable[[Array, Array | None], Array]:
+        """The function `neurons`, with what does not depend on the points computed once."""
+        plain, gate, lines = recurrence(self.series.at_no_factor(self.units)), self.units.gate, self.gate_slopes
+        factor = recurrence(self.series.gated) if gated and gate is not None else None
+        to_deviations = self.units.standardisation()
+
+        def values(y: Array, z: Array | None = None) -> Array:
+            t = to_deviations(y)
+            held = namespace(t=t).clip(t, -self.bounds, self.bounds)
+            excess = t - held
+            hidden = plain(held) + _line(self.slopes, excess)
+            if factor is None or gate is None:
+                return hidden
+            second = factor(held)
+            if lines is not None:
+                # In v.x = shift + slope t + e, too, t stops at the bound: the rest of v.x becomes part of e.
+                line = _line(lines, excess)
+                hidden = add_product(hidden, line, add_product(gate.shifts, gate.slopes, held), -1.0)
+                second = second + line
+            return add_product(hidden, z, second)
+
+        return values
 
     def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
         """First and, on request, second derivatives of the neurons, given their linear forms."""
@@ -208,8 +215,9 @@ def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | N
     bound, units, activation = check_bound(bound), map_arrays(poly.units, widen), poly.activation
     if activation is None:
         raise ValueError(
-            "this polynomial does not know the activation that its lines should follow: it was fine-tuned, made by "
-            "arithmetic, or read from a file whose activation is not registered. Call bounded() on that of mlpoly.fit."
+            "this polynomial does not know the activation that its lines should follow: its neurons were fitted "
+            "together, it was fine-tuned, made by arithmetic, or read from a file whose activation is not registered. "
+            "Call bounded() on that of mlpoly.fit, or pass bound= to mlpoly.fit."
         )
     xp = namespace(shifts=units.shifts)
     means, scales = units.means, units.scales

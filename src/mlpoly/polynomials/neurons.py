@@ -13,7 +13,7 @@ from mlpoly.arrays import Array, add_product, as_integer, cast_like, check_point
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.fields import check_shapes, store_floats
 from mlpoly.records import map_arrays, record, replace, static
-from mlpoly.special import clenshaw, in_powers
+from mlpoly.special import clenshaw, in_powers, recurrence
 from mlpoly.units import Gate, Series, Units
 
 P = TypeVar("P", bound="NeuronPolynomial")
@@ -89,9 +89,19 @@ class NeuronPolynomial(Polynomial):
 
     def neurons(self, y: Array, z: Array | None = None) -> Array:
         """Values (..., h) of the neurons, given their linear forms w.x and, for gated units, v.x."""
-        t = self.units.standardise(y)
-        hidden = clenshaw(self.series.at_no_factor(self.units), t)
-        return hidden if z is None else add_product(hidden, z, clenshaw(self.series.gated, t))
+        return self.neuron_values(z is not None)(y, z)
+
+    def neuron_values(self, gated: bool) -> Callable[[Array, Array | None], Array]:
+        """The function `neurons`, with what does not depend on the points computed once."""
+        plain = recurrence(self.series.at_no_factor(self.units))
+        factor = recurrence(self.series.gated) if gated else None
+        to_deviations = self.units.standardisation()
+
+        def values(y: Array, z: Array | None = None) -> Array:
+            t = to_deviations(y)
+            return plain(t) if factor is None else add_product(plain(t), z, factor(t))
+
+        return values
 
     def derivatives(self, y: Array, z: Array | None, second: bool = True) -> Derivatives:
         """First and, on request, second derivatives of the neurons, given their linear forms."""

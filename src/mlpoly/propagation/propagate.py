@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
 from mlpoly.moments import Expansion
 from mlpoly.networks import Chain, Network, check_network, layers_of, walk
@@ -88,6 +89,7 @@ class Propagation(Tabular, Plottable):
         return "\n".join(["Propagation", *(f"  {i}: {layer!r}" for i, layer in enumerate(self.layers))])
 
 
+@by_value
 def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Literal[2, 3] = 2) -> Propagation:
     """Mean and covariance behind every layer of a network, without sampling (MATH 9).
 

@@ -360,17 +360,6 @@ def test_narrow_windows(browser, width):
     assert outside == []
 
 
-def test_wide_tables_show_that_they_scroll(browser):
-    """A shadow stays at the edge of the frame, and covers that scroll with the table hide it where the table ends."""
-    browser.resize(390, 800)
-    found = browser.run(
-        "return [...document.querySelectorAll('.table')].map(t => [t.scrollWidth > t.clientWidth + 1,"
-        " getComputedStyle(t).backgroundAttachment.split(', ').slice(0, 4).join()])"
-    )
-    assert any(wide for wide, _ in found)
-    assert {attachment for _, attachment in found} == {"local,local,scroll,scroll"}
-
-
 def test_numbers_do_not_break(browser):
     """No digit at the end of one line and the beginning of the next, in the narrowest window."""
     browser.resize(320, 800)
@@ -412,13 +401,3 @@ def test_dark_and_print(browser):
 def test_copy(browser, results):
     browser.run("document.querySelector('button.copy').click()")
     browser.wait("return ['Copied', 'Selected'].includes(document.querySelector('button.copy').textContent)")
-
-
-def test_nasty_names_do_nothing(window, tmp_path):
-    results = fake_results([NASTY, *map(str, range(1, CLASSES))])
-    window.resize(1400, 900)
-    window.open(write_report(results, tmp_path / "r.html"))
-    window.run("document.querySelector('#viewer label').click()")
-    assert window.run("return document.querySelector('#viewer label').textContent") == NASTY
-    assert NASTY in window.run("return document.querySelector('.positive canvas').getAttribute('aria-label')")
-    window.assert_calm()

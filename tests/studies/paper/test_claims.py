@@ -183,18 +183,6 @@ def test_verdicts_on_training(name, points, holds, words):
     assert words in found.measured
 
 
-def test_degrees_in_order_of_several_seeds():
-    rising, still = (lambda s: 1.0 if s >= 64 else 0.1), flat(0.1)
-    holds, unknown, fails = (
-        curve(1, rising, seed=0) + curve(2, still, seed=0),
-        curve(1, still, seed=1) + curve(2, still, seed=1),
-        curve(1, rising, seed=2) + curve(2, lambda s: 1.0 if s >= 32 else 0.1, seed=2),
-    )
-    assert judged(holds, ORDER).holds is True
-    assert judged(holds + unknown, ORDER).holds is None
-    assert judged(holds + unknown + fails, ORDER).holds is False
-
-
 def rising(*factors):
     """The linear FVU grows by these factors from step 512 to 1024, to 2048, to 4096, and then stays."""
     levels = dict(zip((512, 1024, 2048, 4096), 0.05 * np.cumprod([1, *factors]), strict=True))
@@ -216,37 +204,6 @@ def rising(*factors):
 )
 def test_rise_is_judged_where_the_paper_says_that_it_starts(factors, holds):
     assert judged(rising(*factors), RISE).holds is holds
-
-
-def test_what_is_flat_is_not_sharp():
-    """One curve cannot be both nearly constant and a sharp rise, whatever it is the curve of."""
-    for factor in np.linspace(1, 3, 41):
-        sharp = judged(rising(factor, 1.0001, 1.0001), RISE).holds
-        same = curve(1, flat(0.1)) + curve(2, lambda s, f=factor: 0.01 * (f if s >= 1024 else 1))
-        constant = judged(same, FLAT).holds
-        assert not (sharp and constant), factor
-
-
-@pytest.mark.parametrize("degree", [1, 2])
-@pytest.mark.parametrize(("name", "field"), [(FALL, "fvu"), (KL, "kl_samples")])
-def test_one_threshold_says_what_a_fall_is(degree, name, field):
-    """Just below it is a fall of either approximant, just above it is none."""
-    for value, fallen in ((0.89, True), (0.91, False)):
-        falling = {d: (lambda s, v=value if d == degree else 0.5: v * 0.1 if s else 0.1) for d in (1, 2)}
-        if field == "kl_samples":
-            falling[3 - degree] = flat(0.1)
-            points = [p for d in (1, 2) for p in curve(d, flat(0.1), kl_samples=falling[d])]
-        else:
-            points = [p for d in (1, 2) for p in curve(d, falling[d])]
-        assert judged(points, name).holds is (fallen if name == FALL else not fallen)
-
-
-@pytest.mark.parametrize(("factor", "holds"), [(1.19, True), (1.21, False)])
-@pytest.mark.parametrize("step", [512, 2048, 4096])
-def test_one_threshold_says_what_is_flat(factor, holds, step):
-    for sign in (1, -1):
-        points = curve(1, flat(0.1)) + curve(2, lambda s, f=factor**sign: 0.01 * (f if s == step else 1))
-        assert judged(points, FLAT).holds is holds
 
 
 def features(*linear):

@@ -190,21 +190,6 @@ def test_samples_are_fresh_at_every_checkpoint():
     assert len(set(seeds)) == len(seeds)
 
 
-def test_gated_network(tmp_path):
-    """The whole of it once more, for a gated unit."""
-    run = train(IMAGES, tmp_path / "run", replace(CONFIG, steps=1, gated=True, activation="silu"))
-    setting = Setting(IMAGES, replace(FITS, paper_steps=5, samples=50))
-    points, spectra = dynamics(run, setting, tmp_path / "fits")
-    for step in run.steps:
-        kinds = at(points, step)
-        assert set(kinds) == set(KINDS)
-        for degree in (1, 2):
-            others = [p.fvu_mixture for (name, d), p in kinds.items() if d <= degree and name != "mixture"]
-            assert kinds["mixture", degree].fvu_mixture < min(others)
-    for s in spectra:
-        assert sum(s.shares) + s.rest + s.between == pytest.approx(1, abs=1e-9)
-
-
 def test_papers_route_can_be_left_out(small, first):
     assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
 
@@ -234,11 +219,6 @@ def test_fits_on_disk(found, run, setting, folder, kept):
             assert_close(poly(setting.test), made(setting.test), 1e-5)  # float32 on disk
             assert_close(poly.linear, made.linear, 1e-6)
         assert_close(quadratic.quadratic, kept[i, "mixture", 2].quadratic, 1e-6)
-
-
-def test_fits_that_are_missing(tmp_path):
-    with pytest.raises(FileNotFoundError, match="step-0000004-linear"):
-        load_fits(tmp_path, 4)
 
 
 # -- computed once only ------------------------------------------------------------------------------------------------
@@ -397,9 +377,3 @@ def test_other_warnings_are_passed_on(setting):
         made, seconds = approximants_module._timed(work, 1, b=2)
     assert made == 3
     assert 0 <= seconds < 5
-
-    def stopped():
-        warnings.warn("the fit was interrupted; this is the best", stacklevel=1)
-
-    with pytest.raises(KeyboardInterrupt):
-        approximants_module._timed(stopped)

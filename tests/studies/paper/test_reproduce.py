@@ -26,7 +26,7 @@ from mlpoly.studies.paper.results import read_results
 TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789, warmup=8)
 FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
 FIGURES = (
-    "accuracy", "eigenvalues", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
+    "accuracy", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
     "figure-5-attack-2", "spectrum", "steering-2",
 )  # fmt: skip
 TABLES = ("ablation", "claims", "dynamics", "spectra", "steering", "training")
@@ -255,11 +255,6 @@ def test_other_networks(data, tmp_path, quick, options):
     assert {c.holds for c in found.claims} >= {True, None}
 
 
-def test_label_that_is_shown(data, tmp_path, quick):
-    found = reproduce(tmp_path, str(data), train=replace(TRAIN, steps=1), fits=replace(FITS, paper_steps=0), label=1)
-    assert found.attack[0].pictures.ladder_label == 1
-
-
 def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_path, monkeypatch):
     def stopped(*arguments, **options):
         assert (tmp_path / "network.html").is_file()
@@ -276,29 +271,3 @@ def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_pa
     assert cli.main(["paper", "--data", str(data), "--out", str(tmp_path), *words.split()]) == 0
     assert (tmp_path / "report.html").is_file() and (tmp_path / "tables").is_dir()
     assert not (tmp_path / "figures").exists()
-
-
-# -- with digits, as a user would --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_digits(tmp_path, monkeypatch, capfd):
-    train = TrainConfig(hidden=16, steps=64)
-    fits = DynamicsConfig(samples=500, paper_steps=5)
-    first = reproduce(tmp_path / "whole", "digits", train=train, fits=fits)
-    assert len(first.training) == 8
-    reproduce(tmp_path / "whole", "digits", train=train, fits=fits, seeds=2)
-    assert_complete(tmp_path / "whole", [f"{name[:-2]}-64" if name[-2:] == "-2" else name for name in FIGURES])
-    results = read_results(tmp_path / "whole")
-    assert {(p.seed, p.step) for p in results.dynamics} == {(s, t) for s in (0, 1) for t in (0, 1, 2, 4, 8, 16, 32, 64)}
-    assert_equal([p for p in results.dynamics if p.seed == 0], list(first.dynamics))  # read, with their seconds
-    assert len(results.dynamics) == 2 * 8 * 7
-    for step in (0, 64):
-        kinds = {(p.inputs, p.degree): p.fvu_mixture for p in results.dynamics if (p.seed, p.step) == (1, step)}
-        assert kinds["mixture", 2] < min(v for k, v in kinds.items() if k != ("mixture", 2))
-    options = ["--hidden", "16", "--steps", "64", "--seeds", "2", "--samples", "500", "--paper-steps", "5", "--quiet"]
-    capfd.readouterr()  # Python is not quiet
-    for until in ("training", "dynamics", "features", "attack", "report"):
-        assert cli.main(["paper", "--out", str(tmp_path / "steps"), *options, "--until", until]) == 0
-    assert capfd.readouterr().err == ""
-    assert content(tmp_path / "steps") == content(tmp_path / "whole")

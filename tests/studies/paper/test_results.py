@@ -13,9 +13,8 @@ from support.fake_results import fake_results
 from support.records import assert_equal
 
 from mlpoly.cli.printing import show
-from mlpoly.codec import write_table
 from mlpoly.studies.paper.figures import write_tables
-from mlpoly.studies.paper.results import Claim, Point, Results, Spectrum, read_results
+from mlpoly.studies.paper.results import Claim, Point, Results, read_results
 from mlpoly.studies.study import Study
 
 
@@ -78,12 +77,6 @@ def test_tables(results, tmp_path):
     assert [c["holds"] for c in claims] == ["" if c.holds is None else str(c.holds) for c in results.claims]
     spectra = read(tmp_path / "tables" / "spectra.csv")
     assert [float(spectra[1][f"shares_{i}"]) for i in range(1, 7)] == list(results.spectra[1].shares)
-
-
-def test_tuples_of_unequal_length(tmp_path):
-    spectra = [Spectrum(0, 1, "gaussian", (0.5,), 0.5, 0.0), Spectrum(0, 2, "x", (0.5, 0.25), 0.25, 0)]
-    write_table(tmp_path / "a.csv", spectra)
-    assert [row["shares_2"] for row in read(tmp_path / "a.csv")] == ["", "0.25"]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlpoly.arrays import cast_like, namespace, scalar
-from mlpoly.fitting.deep.sampled import distance_to_optimum
+from mlpoly.fitting.deep.sampled import Distance, distance_to_optimum
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Network
@@ -14,6 +14,7 @@ from mlpoly.records import replace
 METHOD = "least squares under a Gaussian, by second-order expansion"
 _FAR = 0.05  # excess over the optimum, as a fraction of its error, above which the report says what to do
 _KNOWN = 4  # standard errors from which on an excess is stated; below, the report says only how large it can be
+_HEAVY = 0.2  # share of one pair of samples in the squared error, whose relative error is below the root of the largest
 
 
 def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512) -> DensePolynomial:
@@ -50,15 +51,23 @@ def _report(poly: DensePolynomial, net: Network, inputs: Gaussian, explained: fl
     found = distance_to_optimum(poly, net, inputs, pairs) if pairs else None
     if found is None:
         return FitReport(METHOD, "closed form", details={"explained": explained})
-    variance, misfit, excess, standard_error = found
-    details = {"explained": explained, "variance": variance, "standard_error": standard_error}
-    if not variance > 0:
-        return FitReport(METHOD, "the network does not vary under these inputs", misfit, excess, details=details)
-    known = excess >= _KNOWN * standard_error
-    above = excess if known else excess + 2 * standard_error
-    fvu = (misfit + excess) / variance
-    summary = f"fraction of variance unexplained about {fvu:.3g}"
-    if misfit > 0:
-        summary += f", {'' if known else 'at most about '}{above / misfit:.1%} above that of the optimum"
-    summary += "; method='sampled' comes closer" if above > _FAR * misfit > 0 else ""
-    return FitReport(METHOD, summary, misfit, excess, fvu, details=details)
+    details = {"explained": explained, "variance": found.variance, "standard_error": found.standard_error}
+    if not found.variance > 0:
+        return FitReport(
+            METHOD, "the network does not vary under these inputs", found.misfit, found.excess, details=details
+        )
+    fvu = (found.misfit + found.excess) / found.variance
+    summary = f"fraction of variance unexplained about {fvu:.3g}{'' if found.exact else _above(found)}"
+    return FitReport(METHOD, summary, found.misfit, found.excess, fvu, details=details)
+
+
+def _above(found: Distance) -> str:
+    """How far the error is above that of the optimum, as far as the samples tell, and what to do."""
+    closer = "; method='sampled' comes closer"
+    if found.share > _HEAVY:
+        return f", {found.share:.0%} of it from one pair of samples, which leaves open how far the optimum is{closer}"
+    if not found.misfit > 0:
+        return closer
+    known = found.excess >= _KNOWN * found.doubt * found.misfit
+    above = (found.excess if known else found.excess + _KNOWN * found.standard_error) / found.misfit
+    return f", {'' if known else 'at most about '}{above:.1%} above that of the optimum{closer if above > _FAR else ''}"

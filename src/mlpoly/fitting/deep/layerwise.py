@@ -14,22 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    chunks,
-    namespace,
-    no_gradients,
-    readable,
-    safe_inverse,
-    scalar,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, cast_like, namespace, no_gradients, readable, safe_inverse, scalar, widen
+from mlpoly.fitting.deep.on_samples import WAYS, Stages, fit_layers, is_affine
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.report import FitReport
-from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
 from mlpoly.networks import Layer, Network, layers_of, walk
 from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
@@ -43,9 +32,6 @@ WIDER = 4.0  # covariance of the guard's component relative to that of the value
 _TAILS = 2.0  # covariance of the wider samples on which "auto" chooses, relative to the inputs
 _DRAWS = 2048  # number of these samples, and of samples of the inputs
 _WORTH = 0.99  # a larger guard must bring the error below this multiple of that of a smaller one
-_NUMBERS = 2**24  # values of a layer computed at once
-
-Stages = tuple[Polynomial, ...]
 
 
 def fit_composed(
@@ -55,7 +41,7 @@ def fit_composed(
 
     Under a Gaussian, each layer's polynomial is the closest one under the moments that propagate to it; under a mixture
     every neuron's is, with each component propagated by itself; on samples every neuron's is, on the values that the
-    network itself computes. Affine layers stay as they are.
+    network itself computes, or all layers make up for those before, see `fit_layers`. Affine layers stay as they are.
 
     With a guard eps the series that are evaluated are the best for each neuron under (1 - eps) N(m, S) + eps N(m, 4 S)
     instead of N(m, S). `mlpoly.methods.Composed` has the rule by which "auto" chooses: on samples of wider inputs,
@@ -69,8 +55,10 @@ def fit_composed(
                 f"guard is {guard}, but polynomials fitted on samples have none; pass guard=None, and call "
                 f".bounded(3.0) on the result, or fit under mlpoly.Gaussian.from_samples(x)."
             )
-        stages = walk(net, _OnSamples(inputs.weights, degrees), (inputs.x, ()))[1]
-        return _finished(net, stages, inputs, "on samples", ())
+        stages, chosen, fvu = fit_layers(net, inputs, degrees)
+        made = _finished(net, stages, inputs, "on samples", ())
+        report = replace(made.report, fvu=fvu, details={**made.report.details, **chosen})
+        return replace(made, report=replace(report, summary=f"{report.summary}, {WAYS[chosen['kind']]}"))
     inputs = require_gaussians(inputs)
     if not readable(net.prototype, inputs.mean):
         raise TypeError("moments choose their route by value; fit outside jax.jit and torch.compile.")
@@ -156,11 +144,6 @@ def _fvu(values: Array, found: Array) -> float:
     return scalar(xp.sum((values - found) ** 2) * safe_inverse(variance))
 
 
-def is_affine(layer: Layer) -> bool:
-    """Whether a layer has no activation and no gate, so that it is its own polynomial."""
-    return layer.activation.name == "identity" and layer.forms.gate_directions is None
-
-
 # -- walks that list the stages: one for each layer, and a composed one for each residual connection -------------------
 
 
@@ -178,26 +161,6 @@ class _Assembly:
 
     def join(self, before: Stages, branch: Stages) -> Stages:
         return (*before, ComposedPolynomial(branch, skip=True))
-
-
-class _OnSamples:
-    """Fits every layer on the values that enter it; the state is these values, and the stages so far."""
-
-    def __init__(self, weights: Array | None, degrees: Iterable[int]) -> None:
-        self.weights, self.degrees = weights, iter(degrees)
-
-    def layer(self, layer: Layer, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
-        x, stages = state
-        samples, degree = Samples(x, self.weights), next(self.degrees)
-        stage = fit_samples_neuronwise(layer, samples, degree)
-        rows = chunks(x.shape[0], max(1, _NUMBERS // max(layer.dim_in, layer.dim_hidden)))
-        return namespace(x=x).concat([layer(x[part, ...]) for part in rows]), (*stages, stage)
-
-    def enter(self, state: tuple[Array, Stages]) -> tuple[Array, Stages]:
-        return state[0], ()
-
-    def join(self, before: tuple[Array, Stages], branch: tuple[Array, Stages]) -> tuple[Array, Stages]:
-        return before[0] + branch[0], (*before[1], ComposedPolynomial(branch[1], skip=True))
 
 
 def _finished(

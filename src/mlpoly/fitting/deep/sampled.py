@@ -117,25 +117,46 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -
     )
 
 
-def distance_to_optimum(
-    poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int
-) -> tuple[float, float, float, float] | None:
-    """Variance of a network, error of the optimum, and excess of a polynomial's error with its standard error.
+class Distance(NamedTuple):
+    """How far a polynomial is from the optimum, as samples estimate it; squared errors are summed over outputs."""
 
-    The polynomial is around the mean of the inputs, in `directions` that are standard normal. Its mean correction from
-    `pairs` of samples z and -z, or fewer if their Jacobians are large, estimates its distance to the optimum. None for
-    a network that jumps, whose Jacobian does not determine the optimum.
+    variance: float  # of the network
+    misfit: float  # error of the optimum
+    excess: float  # of the polynomial's error beyond it
+    standard_error: float  # of the excess
+    doubt: float  # standard error of excess / misfit
+    share: float  # of one pair of samples in the squared error, the largest
+    exact: bool  # whether the error is mere rounding
+
+
+def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, pairs: int) -> Distance | None:
+    """How far a polynomial is from the optimum: its mean correction from pairs of samples z and -z is the way there.
+
+    The polynomial is around the mean of the inputs, in `directions` that are standard normal. There are `pairs` of
+    samples, or fewer if their Jacobians are large. None for a network that jumps, whose Jacobian does not determine the
+    optimum.
     """
     if any(layer.activation.jumps(net.prototype) for layer in layers_of(net)):
         return None
-    with no_gradients(net.prototype):
-        net = net.to(widen(net.prototype))
+    like = net.prototype
+    with no_gradients(like):
+        net = net.to(widen(like))
         forward, poly = _in_coordinates(poly, net, inputs)
         in_z = _of_coordinates(net, inputs, forward)
         shape = (_pairs(in_z, pairs), in_z.dim_in)
         c = _correction(in_z, constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype), poly)
+    xp, root = namespace(errors=c.errors), math.sqrt(shape[0])
+    largest = scalar(xp.max(c.errors)) / shape[0]
     excess = min(max(sum(_energies(c.step)) - c.variance, 0.0), c.error)
-    return c.spread, c.error - excess, excess, c.standard_error
+    misfit = c.error - excess
+    # The squared distance is the mean of inner products of different pairs' steps, a U-statistic: to first order its
+    # error is twice that of the mean inner product of one pair's step with all others, which vanishes near the optimum.
+    # The second order, at most that of single inner products, does not.
+    first, second = 2 * scalar(xp.std(c.others)) / root, 2 * math.sqrt(scalar(xp.mean(c.nexts**2))) / shape[0]
+    slopes = 2 * c.others * c.error - c.errors * excess  # of excess / misfit by what a pair adds, times misfit^2
+    doubt = scalar(xp.std(slopes)) / root / misfit**2 if misfit > 0 else math.inf
+    share = largest / c.error if c.error > 0 else 0.0
+    return Distance(c.spread, misfit, excess, math.hypot(first, second), doubt, share, c.error <= _rounding(poly, like))
 
 
 def _in_coordinates(poly: DensePolynomial, net: Network, inputs: Gaussian) -> tuple[Array, DensePolynomial]:
@@ -192,14 +213,9 @@ class _Average:
         """Squared error of the optimum."""
         return max(self.misfits / max(self.chunks, 1), 0.0)
 
-    @property
-    def rounding(self) -> float:
-        """Squared error that is mere rounding."""
-        return (64 * rounding_error(self.poly.constant)) ** 2 * sum(_energies(self.poly))
-
     def is_close(self, tolerance: float) -> bool:
         """Whether the excess is small beside the misfit, or mere rounding."""
-        return self.chunks > 0 and self.excess <= max(tolerance * self.misfit, self.rounding)
+        return self.chunks > 0 and self.excess <= max(tolerance * self.misfit, _rounding(self.poly, self.poly.constant))
 
     def corrected(self, c: _Correction) -> _Average:
         """With another chunk."""
@@ -243,7 +259,7 @@ def _sample(
         # Where an activation is so steep that samples miss its slopes, the values of the network do not agree.
         z = samples(0)
         error = scalar(namespace(z=z).sum((net(z) - average.poly(z)) ** 2)) / z.shape[0]
-        expected = misfit + excess + average.rounding
+        expected = misfit + excess + _rounding(average.poly, z)
         if not error <= 2 * expected:
             raise ValueError(
                 f"the network's Jacobian at samples does not explain its values (squared error {error:.3g}, expected "
@@ -259,6 +275,11 @@ def _sample(
 
 def _fingerprint(net: Network) -> str:
     return digest(*arrays_of(net).values())
+
+
+def _rounding(p: DensePolynomial, like: Array) -> float:
+    """Squared error that is mere rounding to a dtype."""
+    return (64 * rounding_error(like)) ** 2 * sum(_energies(p))
 
 
 def _energies(p: DensePolynomial) -> tuple[float, float]:
@@ -278,7 +299,9 @@ class _Correction(NamedTuple):
     step: DensePolynomial
     variance: float  # of the step, summed over coefficients in the orthonormal basis
     error: float  # mean squared error of the polynomial that is corrected
-    standard_error: float  # of the squared length of the step less `variance`, its estimated distance to the optimum
+    errors: Array  # the squared error at each pair of samples (n,)
+    others: Array  # inner products of the step of each pair with that of all others (n,): their mean is the excess
+    nexts: Array  # the same with the step of the next pair alone (n,)
     spread: float  # variance of the network at the samples
 
 
@@ -304,19 +327,19 @@ def _correction(net: Network, z: Array, p: DensePolynomial) -> _Correction:
     mean = xp.mean(even, axis=0)
     step = DensePolynomial(p.center, mean - trace, linear, quadratic)
     # Every pair gives a step of its own: its squared length, and its inner product with the mean step.
-    lengths, along = xp.sum(even**2, axis=1), even @ mean
+    lengths, along, nexts = xp.sum(even**2, axis=1), even @ mean, xp.vecdot(even, xp.roll(even, 1, axis=0))
     if slopes is not None:
         lengths = lengths + xp.sum(slopes**2, axis=(1, 2))
         along = along + xp.sum(slopes * linear, axis=(1, 2))
+        nexts = nexts + xp.sum(slopes * xp.roll(slopes, 1, axis=0), axis=(1, 2))
     if bends is not None:
         # 2 |(u z' + z u') / 4|^2 = (|u|^2 |z|^2 + (u.z)^2) / 4, the 2 from the orthonormal basis
         squares = xp.sum(bends**2, axis=2) * xp.sum(z**2, axis=1)[:, None] + xp.vecdot(bends, z[:, None, :]) ** 2
         lengths = lengths + xp.sum(squares, axis=1) / 4
         along = along + xp.sum(bends * xp.tensordot(z, quadratic, axes=([1], [2])), axis=(1, 2))
+        other, y = xp.roll(bends, 1, axis=0), xp.roll(z, 1, axis=0)
+        crossed = xp.vecdot(bends, y[:, None, :]) * xp.vecdot(other, z[:, None, :])
+        nexts = nexts + xp.sum(xp.vecdot(bends, other) * xp.vecdot(z, y)[:, None] + crossed, axis=1) / 4
     variance = max(scalar(xp.mean(lengths)) - sum(_energies(step)), 0.0) / (n - 1)
-    # The squared distance is the mean of inner products of different pairs' steps, a U-statistic: to first order its
-    # error is twice that of the mean inner product of one pair's step with all others.
-    others = (n * along - lengths) / (n - 1)
-    standard_error = 2 * scalar(xp.std(others)) / math.sqrt(n)
-    error, spread = scalar(xp.sum(even**2) + xp.sum(odd**2)) / n, scalar(xp.sum(xp.var(values, axis=0)))
-    return _Correction(step, variance, error, standard_error, spread)
+    errors, spread = xp.sum(even**2 + odd**2, axis=1), scalar(xp.sum(xp.var(values, axis=0)))
+    return _Correction(step, variance, scalar(xp.mean(errors)), errors, (n * along - lengths) / (n - 1), nexts, spread)

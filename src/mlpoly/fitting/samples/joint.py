@@ -24,7 +24,7 @@ from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import ShrunkLeastSquares
-from mlpoly.networks import Layer
+from mlpoly.networks import Layer, Network, layers_of
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
 from mlpoly.records import replace
 from mlpoly.units import Units
@@ -53,8 +53,8 @@ def fit_joint(
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("fits on samples choose by value; call them outside jax.jit and torch.compile.")
     with no_gradients(net.prototype):
-        split = _Split(net, inputs)
-        start, everything, real = _neuronwise(split, degree, bound)
+        split = Split(net, inputs)
+        start, everything, real = _neuronwise(net, split, degree, bound)
         fits = [split.fill(JointFit(net, each)).choose(shrinkage) for each in features_of(start, coefficients, real)]
         best = min(fits, key=lambda fit: fit.error)
         before, after, better = split.compare(start, best.polynomial(best.learned, best.shrinkage))
@@ -76,11 +76,12 @@ def fit_joint(
         return replace(poly, inputs=inputs, report=FitReport(METHOD, summary, fvu=fvu, details=details))
 
 
-class _Split:
+class Split:
     """A network on samples, some of which are held out; those without weight do not count."""
 
-    def __init__(self, net: Layer, inputs: Samples) -> None:
+    def __init__(self, net: Network, inputs: Samples) -> None:
         self.net, self.inputs = net, inputs
+        self._width = max(max(layer.dim_in, layer.dim_hidden) for layer in layers_of(net))
         weights = np.ones(inputs.count) if inputs.weights is None else to_numpy(inputs.weights)
         rows = np.flatnonzero(weights)
         self.count = len(rows)
@@ -93,20 +94,32 @@ class _Split:
         drawn = np.random.default_rng(0).permutation(rows)
         self._parts = np.sort(drawn[self.count // _HELD :]), np.sort(drawn[: self.count // _HELD])
 
-    def chunks(self, width: int, held: Sequence[bool] = (False, True)) -> Iterator[tuple[Array, Array, bool]]:
-        """Rows (m, d), `width` numbers for each of them, their weights (m, 1), and whether they are held out."""
+    @property
+    def learning(self) -> Samples:
+        """The samples that are not held out."""
+        rows, weights = self._parts[False], self.inputs.weights
+        return Samples(take_rows(self.inputs.x, rows), None if weights is None else take_rows(weights, rows))
+
+    def chunks(
+        self, width: int = 0, held: Sequence[bool] = (False, True), more: Array | None = None
+    ) -> Iterator[tuple[Array, Array, bool, Array | None]]:
+        """Rows (m, d) and weights (m, 1), whether they are held out, and the same rows of `more`.
+
+        A row takes `width` numbers.
+        """
         for which in held:
-            for rows in chunks(len(self._parts[which]), max(_HELD, _NUMBERS // max(width, self.net.dim_in))):
-                x = take_rows(self.inputs.x, self._parts[which][rows])
+            for part in chunks(len(self._parts[which]), max(_HELD, _NUMBERS // max(width, self._width))):
+                rows = self._parts[which][part]
+                x = take_rows(self.inputs.x, rows)
                 weights = widen(x[:, :1]) * 0 + 1 / self.inputs.count
                 if self.inputs.weights is not None:
-                    weights = widen(take_rows(self.inputs.weights, self._parts[which][rows]))[:, None]
-                yield x, weights, which
+                    weights = widen(take_rows(self.inputs.weights, rows))[:, None]
+                yield x, weights, which, None if more is None else take_rows(more, rows)
 
-    def fill(self, fit: JointFit) -> JointFit:
-        """Give all samples to a fit; returns it."""
-        for x, weights, held in self.chunks(fit.features.each.dim_out):
-            fit.add(x, weights, held)
+    def fill(self, fit: JointFit, target: Array | None = None) -> JointFit:
+        """Give all samples to a fit; returns it. The target is the network's values, or (n, o)."""
+        for x, weights, held, wanted in self.chunks(fit.features.each.dim_out, more=target):
+            fit.add(x, weights, held, wanted)
         return fit
 
     def compare(self, one: Any, two: Any) -> tuple[float, float, bool]:
@@ -114,7 +127,7 @@ class _Split:
         xp = namespace(like=self.net.prototype)
         level = widen(self.net(self.inputs.x[:1, ...]))  # of about the size of the outputs, against cancellation
         sums: Array = 0.0
-        for x, w, _ in self.chunks(self.net.dim_hidden, (True,)):
+        for x, w, _, _ in self.chunks(held=(True,)):
             target = widen(self.net(x))
             first, second = (xp.sum((target - widen(p(x))) ** 2, axis=1, keepdims=True) for p in (one, two))
             gain, values = first - second, target - level
@@ -127,21 +140,21 @@ class _Split:
         error = max(squares[2] - 2 * gain * squares[1] + gain**2 * squares[0], 0.0) ** 0.5 / total
         # Few samples, or few with most of the weight, take more: the quantile is that of Student's t.
         freedom = total**2 / squares[0] - 1
-        sure = freedom > 1e-9 and gain > error * (1 + 1 / freedom) ** 0.5 * stdtrit(freedom, ndtr(_SURE))
+        better = freedom > 1e-9 and gain > error * (1 + 1 / freedom) ** 0.5 * stdtrit(freedom, ndtr(_SURE))
         before, after = (e / total / variance if variance > 0 else float("nan") for e in (first, second))
-        return before, after, bool(sure)
+        return before, after, bool(better)
 
 
-def _neuronwise(split: _Split, degree: int, bound: float | None) -> tuple[Any, Any, Array]:
+def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> tuple[Any, Any, Array]:
     """Fits neuron by neuron: to samples that are not held out, where the others start; to all; and units with gates."""
-    net, gaussian = split.net, split.inputs.gaussian()
+    gaussian = split.inputs.gaussian()
     closed: Any = fit_gaussian(net, gaussian, degree)
     gate = Units.under(net, gaussian, spreads=True).gate if closed.series.gated is not None else None
     closed = closed if bound is None else closed.bounded(bound)
     basis: NeuronBasis[Any] = NeuronBasis(closed, gate)
     learning, everything = NeuronEquations(basis), NeuronEquations(basis)
     learned, (size, h) = 0.0, basis.known.shape
-    for x, weights, held in split.chunks(size * h):
+    for x, weights, held, _ in split.chunks(size * h):
         (y, z), hidden = closed.forms_at(x), net.hidden(x)
         everything.add(y, z, hidden, weights)
         if not held:
@@ -155,19 +168,23 @@ def _neuronwise(split: _Split, degree: int, bound: float | None) -> tuple[Any, A
 
 
 class JointFit:
-    """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk."""
+    """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk.
 
-    def __init__(self, net: Layer, features: Features) -> None:
-        self.features, self._net = features, net
+    Features whose part in the start is below `least` of the largest stay as they are.
+    """
+
+    def __init__(self, net: Layer, features: Features, least: float = 0.0) -> None:
+        self.features, self._net, self._least = features, net, least
         self.constants = widen(features.each.series.plain[0, :])
         self._sums: list[Array] = [0.0, 0.0]
 
-    def add(self, x: Array, weights: Array, held: Any) -> None:
-        """Add samples (m, d) with weights (m, 1), all of them held out or none."""
+    def add(self, x: Array, weights: Array, held: bool, target: Array | None = None) -> None:
+        """Add samples (m, d) with weights (m, 1), all of them held out or none; targets are the network's values."""
         xp, each = namespace(x=x), widen(self.features.each(x))
         old = each @ self.features.readout.T + self.features.bias
-        rows = xp.concat([xp.ones_like(weights), each - self.constants, widen(self._net(x)) - old], axis=1)
-        self._sums[bool(held)] = self._sums[bool(held)] + rows.T @ (weights * rows)
+        target = widen(self._net(x) if target is None else target)
+        rows = xp.concat([xp.ones_like(weights), each - self.constants, target - old], axis=1)
+        self._sums[held] = self._sums[held] + rows.T @ (weights * rows)
 
     def choose(self, shrinkage: float | None = None) -> JointFit:
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
@@ -182,8 +199,15 @@ class JointFit:
         return self._problem(self._sums[False] + self._sums[True])
 
     def _problem(self, sums: Array) -> ShrunkLeastSquares:
-        if not bool(namespace(sums=sums).all(namespace(sums=sums).isfinite(sums))):
+        xp, m = namespace(sums=sums), self.features.each.dim_out
+        if not bool(xp.all(xp.isfinite(sums))):
             raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
+        if self._least:
+            variances = xp.linalg.diagonal(sums)[1 : m + 1] / sums[0, 0] - (sums[0, 1 : m + 1] / sums[0, 0]) ** 2
+            part = xp.sum(self.features.readout**2, axis=0) * variances
+            kept = xp.where(part > self._least**2 * xp.max(part), 1.0, 0.0)
+            kept = xp.concat([kept[:1] * 0 + 1, kept, sums[0, m + 1 :] * 0 + 1])
+            sums = sums * kept[:, None] * kept
         return ShrunkLeastSquares(sums, self.features.each.dim_out)
 
     def polynomial(self, problem: ShrunkLeastSquares, shrinkage: float) -> Any:

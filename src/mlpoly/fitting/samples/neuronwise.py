@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace
+from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace, scalar
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.inputs import Gaussian, Samples
@@ -87,7 +87,7 @@ class SampleFit(Generic[P]):
             self._equations.add(
                 *self._closed.forms_at(x), self._net.hidden(x), None if weights is None else weights[part][:, None]
             )
-        self.count += rows.shape[0] if weights is None else float(xp.sum(weights))
+        self.count += rows.shape[0] if weights is None else scalar(xp.sum(weights))
         return self
 
     def polynomial(self) -> P:

@@ -129,8 +129,7 @@ def evaluate(
     >>> import torch
     >>> from mlpoly.lm import collect, convert, evaluate
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 10))
-    >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
-    >>> ids = torch.arange(10).reshape(2, 5)
+    >>> model, ids = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp), torch.arange(10).reshape(2, 5)
     >>> found = evaluate(model, convert(model, collect(model, [ids]), degree=5), [ids])
     >>> found.loss().kl < found.loss(by="linear").kl
     True

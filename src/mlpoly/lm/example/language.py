@@ -120,14 +120,9 @@ def sentences(n: int, seed: int = 0) -> list[Sentence]:
 
 
 def example_text(n: int = 8_000, seed: int = 1) -> str:
-    """Text in the language of the shipped model, a sentence in each line.
+    """Text in the language of the shipped model, a sentence of eight tokens on average in each of n lines.
 
-    Parameters
-    ----------
-    n : int
-        Number of sentences, of eight tokens on average.
-    seed : int
-        Seed of the draws; 0 is the text that the model was trained on.
+    The seed 0 is that of the text which the model was trained on.
 
     Examples
     --------

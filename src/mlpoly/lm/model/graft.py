@@ -35,11 +35,6 @@ def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
         Replacement of each block, by the names that `mlpoly.importers.find_blocks` gives. A module must take the
         block's inputs (..., d) and return outputs (..., o).
 
-    Yields
-    ------
-    nn.Module
-        The model.
-
     Examples
     --------
     >>> import torch, mlpoly as mp

@@ -28,7 +28,7 @@ def load_model(
     trust_remote_code: bool = False,
     gguf_file: str | None = None,
 ) -> tuple[Any, Any]:
-    """Load a language model in evaluation mode, and its tokenizer.
+    """Load a language model in evaluation mode, and its tokenizer, which is None if the folder has none.
 
     Weights are read from safetensors or GGUF, never from pickles, which can run code when they are opened.
 
@@ -37,21 +37,14 @@ def load_model(
     name_or_path : str or path, optional
         A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M". By
         default the small model that is shipped with the package, which speaks the language of `example_text`.
-    device : str or torch.device
-    dtype : torch.dtype or str, optional
-        Dtype of the weights. By default that of the checkpoint; float32 for GGUF.
+    device, dtype : device and floating dtype of torch, optional
+        Dtype of the weights; by default that of the checkpoint, float32 for GGUF.
     revision : str, optional
         Branch, tag or commit on the hub.
     trust_remote_code : bool
         Whether to run model code that comes with the checkpoint. Allow it only after reading that code.
     gguf_file : str, optional
         Name of a GGUF file in the folder or on the hub.
-
-    Returns
-    -------
-    model : transformers.PreTrainedModel
-    tokenizer : transformers.PreTrainedTokenizerBase or None
-        None if the folder has none.
 
     Examples
     --------

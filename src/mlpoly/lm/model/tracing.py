@@ -63,7 +63,6 @@ class Trace:
     final: FrozenNorm | None = None  # the norm whose result the unembedding reads; see `NO_PATH`
     inputs: dict[str, Tensor] = field(default_factory=dict)  # (t, d) of each block
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    before: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that made a block's input
     after: dict[str, FrozenNorm | None] = field(default_factory=dict)  # the norm that its output goes through
 
     def without(self, block: str) -> str:
@@ -119,9 +118,8 @@ def trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     with torch.no_grad():
         for block in blocks:
             if block.entry in seen:
-                x, y = seen[block.entry][0], seen[block.exit][1]
-                found.inputs[block.name], found.outputs[block.name] = x.rows, y.rows
-                found.before[block.name] = freeze(n for n in ran if seen[n][1].place == x.place)
+                y = seen[block.exit][1]
+                found.inputs[block.name], found.outputs[block.name] = seen[block.entry][0].rows, y.rows
                 found.after[block.name] = freeze(n for n in ran if seen[n][0].place == y.place)
         found.final = freeze(n for n in ran if n in inside and seen[n][1].place == seen[head][0].place)
     return found

@@ -17,9 +17,9 @@ from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_tensors, write_tensors
 from mlpoly.importers.blocks import listed
 from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator
-from mlpoly.lm.moments.row_sums import GroupMoments, Norms, merge_groups
+from mlpoly.lm.moments.row_sums import ByGroup, merge_groups
 
-_FORMAT, _VERSION = "mlpoly-moments", 2
+_FORMAT, _VERSION = "mlpoly-moments", 3
 MOMENTS_FILE = "moments.safetensors"  # in a folder
 
 
@@ -27,15 +27,11 @@ MOMENTS_FILE = "moments.safetensors"  # in a folder
 class Moments:
     """Mean and covariance of the inputs of the feedforward blocks of a model, and where they come from.
 
-    Attributes
-    ----------
-    blocks : mapping of str to mapping of int to GroupMoments
-        Moments by the block's name, then by the number of the group of tokens: 0 alone unless there are several.
-    provenance : dict
-        Model, data, options and versions, as JSON can hold them.
+    `blocks` has them by the block's name, then by the number of the group of tokens, 0 alone unless there are several;
+    `provenance` model, data, options and versions, as JSON can hold them.
     """
 
-    blocks: Mapping[str, Mapping[int, GroupMoments]]
+    blocks: Mapping[str, ByGroup]
     provenance: dict[str, Any]
 
     @property
@@ -48,8 +44,8 @@ class Moments:
         """Number of tokens that were seen."""
         return int(self.provenance.get("tokens", 0))
 
-    def groups(self, name: str) -> Mapping[int, GroupMoments]:
-        """Return the groups of one block by number; each has count, mean, covariance and norms."""
+    def groups(self, name: str) -> ByGroup:
+        """Return the groups of one block by number, each a `mlpoly.MomentAccumulator`."""
         if name not in self.blocks:
             raise KeyError(f"no moments of {name!r}; there are those of {listed(self.names)}")
         return self.blocks[name]
@@ -60,17 +56,20 @@ class Moments:
         `shrinkage` of the covariance, see `mlpoly.Gaussian.from_samples`, is needed where there were not many more
         tokens than inputs. The result has the device and dtype of `like`; by default it is on the CPU and in float64.
         """
-        return self._placed(reduce(GroupMoments.merge, self.groups(name).values()), like).gaussian(shrinkage)
+        parts = list(self.groups(name).values())
+        return self._placed(reduce(MomentAccumulator.merge, parts, MomentAccumulator(parts[0].dim)), like).gaussian(
+            shrinkage
+        )
 
     def mixture(self, name: str, shrinkage: float | str = 0.0, like: Tensor | None = None) -> GaussianMixture:
         """Return the mixture with one Gaussian per group of one block's inputs, weighted by counts; see `gaussian`."""
         parts = {number: self._placed(part, like) for number, part in self.groups(name).items()}
         return GaussianMixture.from_accumulators(parts, shrinkage)
 
-    def _placed(self, part: GroupMoments, like: Tensor | None) -> MomentAccumulator:
+    def _placed(self, part: MomentAccumulator, like: Tensor | None) -> MomentAccumulator:
         # 16 bits are too few for a covariance.
         dtype = torch.float64 if like is None else torch.promote_types(like.dtype, torch.float32)
-        mean, scatter = (m.to("cpu" if like is None else like.device) for m in (part.mean, part.moments.scatter))
+        mean, scatter = (m.to("cpu" if like is None else like.device) for m in (part.mean, part.scatter))
         return MomentAccumulator.from_moments(part.count, mean, scatter, dtype)
 
     def merge(self, other: Moments) -> Moments:
@@ -85,7 +84,7 @@ class Moments:
         if rules[0] != rules[1]:
             raise ValueError(f"the groups were chosen by different rules, {rules[0]!r} and {rules[1]!r}.")
         ours, theirs = (
-            {(name, part.moments.dim) for name, parts in made.blocks.items() for part in parts.values()}
+            {(name, part.dim) for name, parts in made.blocks.items() for part in parts.values()}
             for made in (self, other)
         )
         if ours != theirs:
@@ -121,12 +120,12 @@ class Moments:
 def write_moments(path: Path, moments: Moments, state: Mapping[str, Any]) -> None:
     """Write moments, with what a resumed pass needs besides."""
     arrays: dict[str, np.ndarray] = {}
-    table: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, int]] = {}
     for name, parts in moments.blocks.items():
-        table[name] = {str(number): {"count": part.count, "norms": part.norms} for number, part in parts.items()}
+        table[name] = {str(number): part.count for number, part in parts.items()}
         for number, part in parts.items():
-            arrays[f"{name}/{number}/mean"] = part.moments.mean.numpy()
-            arrays[f"{name}/{number}/scatter"] = part.moments.scatter.numpy()
+            arrays[f"{name}/{number}/mean"] = part.mean.numpy()
+            arrays[f"{name}/{number}/scatter"] = part.scatter.numpy()
     header = {"format": _FORMAT, "version": _VERSION, "blocks": table}
     write_tensors(path, arrays, header | {"provenance": moments.provenance, "state": dict(state)})
 
@@ -142,7 +141,7 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
         raise FileFormatError(f"{path} has version {version} of the format, not {_VERSION}; collect again.")
     try:
         blocks = {
-            name: {int(number): _group(arrays, f"{name}/{number}", entry) for number, entry in parts.items()}
+            name: {int(number): _group(arrays, f"{name}/{number}", count) for number, count in parts.items()}
             for name, parts in header["blocks"].items()
         }
         return Moments(blocks, dict(header["provenance"])), dict(header["state"])
@@ -150,6 +149,6 @@ def read_moments(path: Path) -> tuple[Moments, dict[str, Any]]:
         raise FileFormatError(f"{path} is damaged ({error}); collect again.") from None
 
 
-def _group(arrays: Mapping[str, np.ndarray], key: str, entry: Mapping[str, Any]) -> GroupMoments:
+def _group(arrays: Mapping[str, np.ndarray], key: str, count: int) -> MomentAccumulator:
     mean, scatter = (torch.from_numpy(arrays[f"{key}/{part}"].copy()) for part in ("mean", "scatter"))
-    return GroupMoments(MomentAccumulator.from_moments(entry["count"], mean, scatter), Norms(*entry["norms"]))
+    return MomentAccumulator.from_moments(count, mean, scatter)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder
+from mlpoly.inputs import MomentAccumulator
 from mlpoly.lm.distributed import exchange, world
 from mlpoly.lm.moments.block_moments import MOMENTS_FILE, Moments, read_moments, write_moments
-from mlpoly.lm.moments.row_sums import GroupMoments
 
 _PATIENCE = 10  # times as long as the last save took: for large models it is not free
 
@@ -42,7 +42,7 @@ class Checkpoint:
         self._options = json.loads(json.dumps(options))
         self._every, self._took, self._last = float(every), 0.0, time.monotonic()
 
-    def start(self, resume: bool) -> tuple[dict[str, dict[int, GroupMoments]], Progress]:
+    def start(self, resume: bool) -> tuple[dict[str, dict[int, MomentAccumulator]], Progress]:
         """Return moments and progress that an earlier pass left; without `resume` they are deleted."""
         if self._folder is None:
             return {}, Progress()
@@ -65,7 +65,7 @@ class Checkpoint:
             )
         return self._read(self._folder / self._name)
 
-    def _read(self, path: Path) -> tuple[dict[str, dict[int, GroupMoments]], Progress]:
+    def _read(self, path: Path) -> tuple[dict[str, dict[int, MomentAccumulator]], Progress]:
         if not path.exists():
             return {}, Progress()
         moments, state = read_moments(path)

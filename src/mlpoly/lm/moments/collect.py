@@ -19,7 +19,7 @@ from mlpoly.lm.model.running import check_reached, watching
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
 from mlpoly.lm.moments.groups import Groups, as_grouping
-from mlpoly.lm.moments.row_sums import GroupMoments, Norms, Precision, RowSums, merge_groups
+from mlpoly.lm.moments.row_sums import Precision, RowSums, merge_groups
 from mlpoly.lm.text.batches import Batch, Mask, Reader
 from mlpoly.machine import versions
 from mlpoly.progress_bars import progress_bar
@@ -67,11 +67,10 @@ def collect(
     precision : "single" or "double", optional
         Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
         the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
-    save_to : path, optional
-        Folder for the result, and for what is done so far. If the pass is killed, the same call resumes it, unless
-        `groups` is a function of your own: whether it is still the same cannot be seen.
-    save_every : float
-        Seconds between saves. For large models, where a save takes long, they are rarer.
+    save_to, save_every : path, float, optional
+        Folder for the result and for what is done so far, saved every so many seconds (more rarely where a save takes
+        long). If the pass is killed, the same call resumes it, unless `groups` is a function of your own: whether it
+        is still the same cannot be seen.
     resume : bool
         Whether to resume the pass that `save_to` holds, instead of starting again.
 
@@ -81,10 +80,7 @@ def collect(
     >>> from mlpoly.lm import collect
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 4), mlp)
-    >>> moments = collect(model, [torch.arange(10).reshape(2, 5)])
-    >>> moments
-    Moments(Sequential, 1 block, 10 tokens, 1 group)
-    >>> moments.gaussian("1")
+    >>> collect(model, [torch.arange(10).reshape(2, 5)]).gaussian("1")
     Gaussian(dim=4, full covariance)
     """
     if precision not in (None, *get_args(Precision)):
@@ -155,22 +151,20 @@ def collect(
     return moments
 
 
-def _over_processes(found: dict[str, dict[int, GroupMoments]]) -> dict[str, dict[int, GroupMoments]]:
+def _over_processes(found: dict[str, dict[int, MomentAccumulator]]) -> dict[str, dict[int, MomentAccumulator]]:
     """Return the moments of the inputs that all processes saw, on every process, merged in the order of the ranks."""
     if world().size == 1:
         return found
     # Processes may have seen different groups, or nothing at all; they must send the same ones in the same order.
-    seen = exchange({name: {n: part.moments.dim for n, part in parts.items()} for name, parts in found.items()})
-    merged: dict[str, dict[int, GroupMoments]] = {name: {} for name in found}
+    seen = exchange({name: {n: part.dim for n, part in parts.items()} for name, parts in found.items()})
+    merged: dict[str, dict[int, MomentAccumulator]] = {name: {} for name in found}
     for name, parts in found.items():
         for number, d in sorted({(int(number), d) for table in seen for number, d in table[name].items()}):
-            row, part = torch.zeros(4 + d + d * d, dtype=torch.float64), parts.get(number)
+            row, part = torch.zeros(1 + d + d * d, dtype=torch.float64), parts.get(number)
             if part is not None:
-                numbers = torch.tensor([part.count, *part.norms], dtype=torch.float64)
-                row = torch.cat([numbers, part.moments.mean, part.moments.scatter.flatten()])
+                row = torch.cat([row[:1] + part.count, part.mean, part.scatter.flatten()])
             for sent in gather(row):
                 if count := int(sent[0]):
-                    sums = MomentAccumulator.from_moments(count, sent[4 : 4 + d], sent[4 + d :].reshape(d, d))
-                    group = {number: GroupMoments(sums, Norms(*sent[1:4].tolist()))}
-                    merged[name] = merge_groups(merged[name], group)
+                    sums = MomentAccumulator.from_moments(count, sent[1 : 1 + d], sent[1 + d :].reshape(d, d))
+                    merged[name] = merge_groups(merged[name], {number: sums})
     return merged

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from mlpoly.inputs import MomentAccumulator
 
 Precision = Literal["single", "double"]
+ByGroup = Mapping[int, MomentAccumulator]  # of the inputs of a block, by number; in float64 on the CPU
 
 # A product of fewer rows is bound by the d x d sums that it is added to, not by arithmetic: on an H200 and d = 4096,
 # this many reach 0.89 of the rate of the bare product, 1024 reach 0.76.
@@ -23,53 +23,11 @@ _AT_MOST = 4096
 _NARROW = 1024
 
 
-class Norms(NamedTuple):
-    """Lengths |x| of inputs."""
-
-    mean: float
-    smallest: float
-    largest: float
-
-
-@dataclass(frozen=True, eq=False)
-class GroupMoments:
-    """Moments of one group of the inputs of a block, and the lengths of the inputs."""
-
-    moments: MomentAccumulator  # in float64 on the CPU
-    norms: Norms
-
-    @property
-    def count(self) -> int:
-        """Number of inputs."""
-        return self.moments.count
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean (d,)."""
-        return self.moments.mean
-
-    @property
-    def covariance(self) -> Tensor:
-        """Population covariance (d, d)."""
-        return self.moments.scatter / self.count
-
-    def merge(self, other: GroupMoments) -> GroupMoments:
-        """Return the moments of both together; neither is changed."""
-        moments = MomentAccumulator(self.moments.dim).merge(self.moments).merge(other.moments)
-        fraction = other.count / moments.count
-        norms = Norms(
-            (1 - fraction) * self.norms.mean + fraction * other.norms.mean,
-            min(self.norms.smallest, other.norms.smallest),
-            max(self.norms.largest, other.norms.largest),
-        )
-        return GroupMoments(moments, norms)
-
-
-def merge_groups(one: Mapping[int, GroupMoments], other: Mapping[int, GroupMoments]) -> dict[int, GroupMoments]:
-    """Return the groups of both; those of the same number become one."""
+def merge_groups(one: ByGroup, other: ByGroup) -> dict[int, MomentAccumulator]:
+    """Return the groups of both; those of the same number become one. Neither is changed."""
     merged = dict(one)
     for number, part in other.items():
-        merged[number] = merged[number].merge(part) if number in merged else part
+        merged[number] = MomentAccumulator(part.dim).merge(merged[number]).merge(part) if number in merged else part
     return dict(sorted(merged.items()))
 
 
@@ -103,8 +61,7 @@ class RowSums:
         # Rounded to float32, so that it is the same number in both precisions.
         self._shift = wide.mean(0).float().to(home).double()
         options: dict[str, Any] = {"dtype": torch.float64, "device": home}
-        self._product, self._sum, self._norms = (torch.zeros(shape, **options) for shape in ((d, d), (d,), ()))
-        self._smallest, self._largest = torch.tensor(torch.inf, **options), torch.tensor(-torch.inf, **options)
+        self._product, self._sum = torch.zeros(d, d, **options), torch.zeros(d, **options)
 
     def _multiply(self, parts: list[Tensor]) -> None:
         self._waiting = []
@@ -120,13 +77,9 @@ class RowSums:
             home = self._product.device
             self._product += product.to(home)
             self._sum += shifted.sum(0).to(home).double()
-            norms = torch.linalg.vector_norm(wide, dim=1).to(home).double()
-            self._norms += norms.sum()
-            self._smallest = torch.minimum(self._smallest, norms.min())
-            self._largest = torch.maximum(self._largest, norms.max())
             self._count += piece.shape[0]
 
-    def result(self) -> GroupMoments:
+    def result(self) -> MomentAccumulator:
         """Return the moments of all rows, on the CPU."""
         if self._waiting:
             self._multiply(self._waiting)
@@ -134,8 +87,7 @@ class RowSums:
         n = self._count
         mean = self._shift + self._sum / n
         scatter = torch.addr(self._product, self._sum, self._sum, alpha=-1 / n)
-        moments = MomentAccumulator.from_moments(n, mean.cpu(), (scatter + scatter.T).mul_(0.5).cpu())
-        return GroupMoments(moments, Norms(float(self._norms) / n, float(self._smallest), float(self._largest)))
+        return MomentAccumulator.from_moments(n, mean.cpu(), (scatter + scatter.T).mul_(0.5).cpu())
 
 
 @contextmanager

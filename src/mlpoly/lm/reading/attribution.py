@@ -24,12 +24,11 @@ Polynomials = Conversion | Mapping[str, Polynomial | PolynomialModule]  # of blo
 
 
 def degree_parts(poly: Polynomial, x: Array, direction: Array) -> Array:
-    """Parts (..., degree + 1) of ``direction . poly(x)`` by degree, which add up to it.
+    """Parts (..., degree + 1) of ``direction . poly(x)`` by Hermite degree under the inputs of the fit.
 
-    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``: what degree k adds to the best polynomial
-    of degree k - 1, by Hermite degree under the inputs of the fit. Under one Gaussian the parts are orthogonal; under a
-    mixture they only add up. They are not the monomials of x, which depend on where zero is and cancel one another. `x`
-    (..., d) are inputs of the block, and `direction`, (o,) or (..., o), has weights of the outputs.
+    Part k is ``direction . (poly.truncate(k)(x) - poly.truncate(k - 1)(x))``, at inputs x (..., d) of the block and for
+    weights (o,) or (..., o) of the outputs. Under one Gaussian the parts are orthogonal. They are not the monomials of
+    x, which depend on where zero is and cancel one another.
     """
     if not isinstance(poly, Polynomial):
         raise TypeError(f"poly must be a polynomial made by mlpoly.fit or mlpoly.load, got {type(poly).__name__}.")
@@ -107,7 +106,8 @@ def attribute(
     The blocks see the activations of the original model, nothing is grafted. Only the direct path is counted: block,
     residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The divisor
     of the final norm is that of the whole model at this position, so that contributions are linear in the blocks'
-    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs.
+    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs. ``print`` shows a table
+    of the tokens, ``rows()`` has every block by itself.
 
     Parameters
     ----------
@@ -124,11 +124,6 @@ def attribute(
         Tokenizer of the prompt and source of the texts of tokens; a list of texts (`vocabulary`) is enough for ids.
     centred : bool
         Take the logit less the mean of all logits, which the softmax does not see.
-
-    Returns
-    -------
-    Attribution
-        ``print`` shows it as a table of the tokens, ``rows()`` has every block by itself.
     """
     chosen = polynomials_of(polys)
     ids = prompt_ids(prompt, tokenizer)

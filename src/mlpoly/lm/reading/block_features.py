@@ -57,15 +57,13 @@ def block_features(
         - "form": the principal forms themselves.
         - "neuron": hidden units.
         - "direction": `directions` (m, d) of the inputs of your own.
-        - "pca": principal components of the block's inputs; "random": random directions. These two are controls.
+        - "pca": principal components of the block's inputs; "random": random directions, by a seed. These are controls.
     k : int
         Number of features; fewer if there are fewer.
     token, difference : int or (int, int), optional
         For "token": a token id, or two ids a, b for the logit of a less that of b.
     inputs : Gaussian, optional
         Distribution of the block's inputs, ``moments.gaussian(block)``; by default that of the fit.
-    seed : int
-        Seed of "random" and "term".
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model where many blocks are read.
 

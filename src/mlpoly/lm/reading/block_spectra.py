@@ -60,11 +60,6 @@ def block_spectra(model: nn.Module, moments: Moments, degree: int = 6, *, shrink
         Highest degree that is listed by itself.
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
-
-    Returns
-    -------
-    BlockSpectra
-        A list of `BlockSpectrum`; ``print`` shows it as a table, ``.plot()`` draws it.
     """
     blocks = [block for block in find_blocks(model) if block.name in moments.names]
     spectra = BlockSpectra()
@@ -134,11 +129,6 @@ def block_forms(polys: Polynomials, moments: Moments, degrees: Sequence[int] = (
         Degrees; those above a polynomial's own are left out.
     k : int
         Number of leading directions that are listed.
-
-    Returns
-    -------
-    BlockForms
-        A list of `FormSpectrum`; ``print`` shows it as a table, ``.plot()`` draws curves.
     """
     chosen, wanted = polynomials_of(polys), [as_integer("degrees", degree, 1) for degree in degrees]
     rows = BlockForms()

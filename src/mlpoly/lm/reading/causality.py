@@ -84,22 +84,15 @@ def check_features(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to, best in float32: changes can be smaller than what 16 bits round.
-    features : FeatureSet, or several
-    batches : iterable
-        Batches of tokens, as `collect` takes them.
+    model, features, batches
+        The language model, best in float32, as changes can be smaller than what 16 bits round; a FeatureSet of it, or
+        several; and batches of tokens, as `collect` takes them.
     polys : Conversion or mapping, optional
         Polynomials of the blocks by name, for the scores of whole polynomials.
     tokens : int
         Number of tokens after which to stop. The model runs on them two or three times for every feature.
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
-
-    Returns
-    -------
-    CausalScores
-        A list of `CausalScore` in the order of the features; ``print`` shows it as a table.
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

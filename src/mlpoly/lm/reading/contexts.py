@@ -37,13 +37,12 @@ def read_features(
 ) -> FeatureReadings:
     """Read features on text: one pass over the batches for all of them.
 
+    ``print`` shows the result as a table, ``print(found[0])`` one feature on a screen, ``.plot()`` bars.
+
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to.
-    features : FeatureSet, or several
-    batches : iterable
-        Batches of tokens, as `collect` takes them.
+    model, features, batches
+        The language model, a FeatureSet of it, or several, and batches of tokens, as `collect` takes them.
     tokenizer : tokenizer, sequence of str or None
         Source of the texts of tokens.
     contexts : int
@@ -55,12 +54,6 @@ def read_features(
         that does not read the residual stream through one norm (BERT, ALBERT).
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
-
-    Returns
-    -------
-    FeatureReadings
-        A list of `FeatureReading` in the order of the features; ``print`` shows it as a table, ``print(found[0])`` one
-        feature on a screen, ``.plot()`` bars.
     """
     sets = as_sets(features)
     blocks = blocks_of(model, sets)

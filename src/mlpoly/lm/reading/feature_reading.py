@@ -140,20 +140,7 @@ def with_scores(
     causal: Sequence[CausalScore] | None = None,
     readability: Sequence[ReadabilityScore] | None = None,
 ) -> FeatureReadings:
-    """Readings with the scores of `check_features` and `readability`, which are of the same k features in that order.
-
-    Parameters
-    ----------
-    readings : FeatureReadings
-        Those of k features, from `read_features`.
-    causal : sequence of k CausalScore, optional
-    readability : sequence of k ReadabilityScore, optional
-
-    Returns
-    -------
-    FeatureReadings
-        New records of the k features, with the scores in their fields `causal` and `readability`.
-    """
+    """Readings with the scores of `check_features` and `readability`, of the same k features in that order."""
     found = FeatureReadings(readings)
     for field, scores in (("causal", causal), ("readability", readability)):
         if scores is None:

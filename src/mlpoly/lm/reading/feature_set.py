@@ -29,16 +29,12 @@ class FeatureSet(Tabular):
 
     Attributes
     ----------
-    block, kind : str
-    names : tuple of k str
-    writes : Tensor (k, o)
-        What one unit of the amount adds to the block's output.
-    strengths : Tensor (k,)
-        Standard deviations of what the features write, under the moments.
+    block, kind, names, weights
+        Block, kind, k names, and the fingerprint of the block's weights.
+    writes, strengths : Tensor (k, o) and (k,)
+        What one unit of the amount adds to the block's output, and the standard deviation of that under the moments.
     center : Tensor (d,)
         Mean of the block's inputs.
-    weights : str
-        Fingerprint of the block's weights.
     functionals, directions : Tensor (k, d) or None
         For squares: the value is functional . (x - center), and directions are how the input changes, on average, while
         the value rises by one.

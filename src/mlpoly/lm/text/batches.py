@@ -100,8 +100,7 @@ class Reader:
     """Reads batches once, counting and hashing: token ids (b, t), or mappings from names to inputs of the model.
 
     With a number of `tokens`, the last batch is cut so that there are exactly this many. A `mask` of token ids (b, t)
-    says which positions count, besides those that are not padding. The hash is over the tokens that count, sequence by
-    sequence; batches without token ids are hashed whole, and their samples counted.
+    says which positions count, besides those that are not padding. Batches without token ids are hashed whole.
     """
 
     def __init__(self, batches: Iterable[Any], tokens: int | None = None, mask: Mask | None = None) -> None:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlpoly.arrays import as_integer
+from mlpoly.arrays import as_integer, as_number
 from mlpoly.errors import FileFormatError
 
 Source = str | PathLike[str]
@@ -44,10 +43,8 @@ def token_batches(
     text : str, Path, or several
         A string is the text itself, a `pathlib.Path` a file: text in UTF-8, or .npy with integer token ids (n, t),
         whose rows are taken as sequences, cut to `length`. Several texts are joined.
-    length : int
-        Tokens in a sequence, the special ones included.
-    batch_size : int
-        Sequences in a batch; the last may have fewer.
+    length, batch_size : int
+        Tokens in a sequence, the special ones included, and sequences in a batch; the last may have fewer.
     tokens : int, optional
         Number of tokens after which to stop, at the end of a sequence.
     seed : int, optional
@@ -162,22 +159,8 @@ class TokenBatches:
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
-    """Cut a text into a part to work with and one to evaluate on, at the line end nearest to a fraction of it.
-
-    Parameters
-    ----------
-    text : str
-    held_out : float
-        Fraction of the text in the second part, between 0 and 1.
-
-    Returns
-    -------
-    first, second : str
-        Joined, they are the text.
-    """
-    if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
-        raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")
-    wanted = round(len(text) * (1 - float(held_out)))
+    """Cut a text in two at the line end nearest to a fraction `held_out` of it: to work with, and to evaluate on."""
+    wanted = round(len(text) * (1 - as_number("held_out", held_out, "a fraction between 0 and 1", 0, 1)))
     before = text.rfind("\n", 0, max(wanted, 0)) + 1
     after = text.find("\n", max(wanted - 1, 0)) + 1
     cuts = [cut for cut in (before, after) if 0 < cut < len(text)]

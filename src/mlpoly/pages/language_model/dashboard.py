@@ -63,13 +63,8 @@ def feature_page(
 ) -> Path:
     """Write a dashboard of features, one HTML file that opens without a network, and return its path.
 
-    Parameters
-    ----------
-    readings : sequence of FeatureReading
-        Features of one block or of many, of any kinds, see `read_features`. The scores of random directions among them
-        stand beside those of the others.
-    path : path
-    title : str
+    The features, see `read_features`, are of one block or of many, of any kinds. The scores of random directions among
+    them stand beside those of the others.
     """
     readings = list(readings)
     wrong = next((type(r).__name__ for r in readings if not isinstance(r, FeatureReading)), None)

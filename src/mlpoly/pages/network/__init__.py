@@ -66,20 +66,9 @@ def report(
         the class for which it is large.
     examples : int
         Largest number of predictions to take apart.
-    title : str, optional
     activation, layout : str, optional
         For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
         axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not match, x has rows with NaN, or a file would run code; the message says what to do.
 
     Examples
     --------

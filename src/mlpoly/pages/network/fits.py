@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlpoly.errors import TooLargeError
 from mlpoly.fitting import fit
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
+from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.measures import DegreeSpectrum, degree_spectrum, fvu
 from mlpoly.networks import MLP, Chain, Layer, Network, check_network
 from mlpoly.pages.network.subject import Subject
@@ -104,11 +105,15 @@ def _by_degree(net: Network, inputs: Inputs, degree: int) -> dict[int, Polynomia
     if isinstance(net, Layer) and isinstance(inputs, Gaussian):  # in the Hermite basis, a truncation is the optimum
         highest = fit(net, inputs, degree)
         return {k: highest.truncate(k) for k in range(1, degree + 1)}
-    many = math.comb(net.dim_in + degree, degree) > 10**4
-    neuronwise = isinstance(inputs, GaussianMixture) and isinstance(net, Layer) and many
-    return {
-        k: fit(net, inputs, k, method="neuronwise" if neuronwise and k > 2 else "auto") for k in range(1, degree + 1)
-    }
+    found: dict[int, Polynomial] = {}
+    for k in range(1, degree + 1):
+        try:
+            found[k] = fit(net, inputs, k)
+        except TooLargeError:  # for all monomials, under a mixture
+            if not isinstance(net, Layer):
+                raise
+            found[k] = fit(net, inputs, k, method="neuronwise")
+    return found
 
 
 def _on_unseen(net: Network, rows: np.ndarray, degree: int) -> dict[int, float]:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from mlpoly.pages.network.example_section import example_section
@@ -14,14 +16,15 @@ from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.page import STYLE
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.term_sections import formula_section, strongest_terms
-from mlpoly.pages.paper.opening import opening
 from mlpoly.pages.paper.viewer import banner, feature_viewer
 from mlpoly.pages.toolkit.grids import gallery_html
 from mlpoly.pages.toolkit.html import element, link
+from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import LEGEND, figure, panels, table, verdict
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.pictures import attack_gallery
 from mlpoly.studies.paper.figures.training_curves import (
     DEGREES,
     INPUTS,
@@ -45,22 +48,30 @@ _COLUMNS = {
     "agreement": "Agreement",
     "seconds": "Fit, seconds",
 }
+_PAPER = "Converting MLPs into Polynomials in Closed Form"
+_EXACT = "FVU under the mixture, exact"
+_TILES = (  # degree, inputs, field, name, remark, decimals
+    (1, "mixture", "fvu_mixture", "unexplained by the best linear map", _EXACT, None),
+    (2, "mixture", "fvu_mixture", "unexplained by the best quadratic", _EXACT, None),
+    (2, "paper", "fvu_mixture", "unexplained by the paper’s route", "to the same quadratic, by SGD", None),
+    (2, "mixture", "agreement", "same answer as the network", "the quadratic, on test images", 1),
+)
+_OPTIONS = ("hidden", "activation", "batch_size", "learning_rate", "weight_decay", "warmup", "shrinkage")
 _BANDS = "Lines are means over the seeds; bands reach from the lowest seed to the highest."
 
 
 def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | None = None) -> Path:
     """Write the report, one HTML file that opens without a network, and return its path.
 
-    A section for which the results hold nothing is left out. Figures, tables and results in the folder of the page are
-    linked if they are there by then. `network` is a trained network with its polynomials, for the sections that write
-    one of them out and take predictions apart.
+    A section for which the results hold nothing is left out; files that are in its folder by then are linked. `network`
+    is a trained network with its polynomials, for the sections that write one out and take predictions apart.
     """
     page = Page(_TITLE, "A reproduction", results.about.get("version", ""))
     page.style = STYLE + asset("mlpoly.pages.paper", "paper.css")
     page.script = asset("mlpoly.pages.paper", "viewer.js")
     data = results.about.get("data") or {}
     classes, (rows, columns) = list(data.get("classes", ())), data.get("image_shape", (0, 0))
-    said, *numbers = opening(results, classes)
+    said, *numbers = _opening(results, classes)
     page.introduce(said)
     if results.features and results.features.steps:
         page.introduce(banner(results.features.steps, classes, (rows, columns)))
@@ -78,6 +89,51 @@ def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | N
         _claims(page, results)
     page.rerun_section(results.about, Path(path).parent, _FILES)
     return page.write(path)
+
+
+def _opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Markup]:
+    """Return a few sentences, the numbers to remember and the facts; what the results do not hold is left out."""
+    records: tuple[Any, ...] = (*results.training, *results.dynamics, *results.spectra)
+    steps = sorted({record.step for record in records}) or [0]
+    seeds, end = sorted({record.seed for record in records}), number(steps[-1], 6)
+    data = results.about.get("data") or {}
+    trained = f"For each of {counted(len(seeds), 'seed')}, a network" if len(seeds) > 1 else "A network"
+    said = (
+        f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). {trained} was trained on "
+        f"{data.get('name', 'images')}, and at "
+        f"{counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are closest to it in mean "
+        "square, computed from its weights."
+    )
+    verdicts = [claim.holds for claim in results.claims]
+    if verdicts:
+        verbs = {True: ("holds", "hold"), False: ("does not", "do not"), None: ("cannot be judged",) * 2}
+        counts = [f"{n} {verbs[kind][n > 1]}" for kind in verbs if (n := verdicts.count(kind))]
+        said += f" Of {counted(len(verdicts), 'claim')} that were checked, {listing(counts)}."
+
+    remembered: list[tuple[str, str, str]] = []
+
+    def remember(values: Sequence[float], name: str, remark: str, decimals: int | None = 1) -> None:
+        """Their mean as a tile, with the range of the seeds."""
+        if values:
+            seeds = f"; seeds {span(values, lambda v: percent(v, decimals))}" if len(values) > 1 else ""
+            remembered.append((percent(float(np.mean(values)), decimals), name, remark + seeds))
+
+    accuracies = [p.test_accuracy for p in results.training if p.step == steps[-1]]
+    remember(accuracies, "of test images classified correctly", f"networks at step {end}")
+    for degree, inputs, field, name, remark, decimals in _TILES:
+        fits = [p for p in results.dynamics if (p.step, p.degree, p.inputs) == (steps[-1], degree, inputs)]
+        remember([getattr(p, field) for p in fits], name, remark, decimals)
+
+    config = {key.split(".")[-1]: value for key, value in options(results.about.get("config") or {})}
+    told = {}
+    if data:
+        images = f"{number(data['train'], 6)} training and {number(data['test'], 6)} test images"
+        size = " × ".join(map(str, data["image_shape"]))
+        told["Data"] = f"{data['name']}: {images} of {size} pixels in {len(classes)} classes"
+    told["Network and training"] = ", ".join(f"{o.replace('_', ' ')} {config[o]}" for o in _OPTIONS if o in config)
+    told["Checkpoints"] = f"{len(steps)}, from step {steps[0]} to step {end}"
+    told["Seeds"] = listing(seeds)
+    return said, tiles(remembered), facts(told)
 
 
 def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:

@@ -42,15 +42,7 @@ class Section:
 
 @dataclass
 class Page:
-    """A page that opens from a file, without a network.
-
-    Examples
-    --------
-    >>> page = Page("Polynomials of one block")
-    >>> _ = page.section("error", "How far they are off").add("The quadratic leaves 2 % unexplained.")
-    >>> page.html().count("<section")
-    1
-    """
+    """A page that opens from a file, without a network; its sections are added one by one."""
 
     title: str
     kind: str = "A report"  # stands above the title, with the version of the library that made it

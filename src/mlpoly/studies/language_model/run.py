@@ -71,7 +71,6 @@ def study_lm(
         Text or file for the errors and losses; by default the last tenth of `text`, which is then not used otherwise.
     prompt : str, optional
         Text that is taken apart token by token; by default the beginning of the held-out text.
-    device : str
     resume : bool
         Whether to use what the folder already has; otherwise, with --restart on the command line, it is replaced.
     """

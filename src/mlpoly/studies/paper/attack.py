@@ -43,8 +43,8 @@ def ablation_curve(case: AttackCase, covariance: Array, *, seed: int, step: int 
     """Accuracy on images without their first k directions, k = 0, 1, ..., as many as the linear map has.
 
     "singular" removes singular directions of the linear coefficients (the attack). The controls are "random",
-    orthonormal directions that `seed` decides, the mean over `draws` of them, and "pca", principal directions of the
-    covariance (d, d) of the training images. Records come in this order; seed and step of the checkpoint go to them.
+    orthonormal directions, the mean over `draws` of them, and "pca", principal directions of the covariance (d, d) of
+    the training images. Records come in this order.
     """
     found: list[Ablation] = []
     for name, bases in _bases(case, covariance, seed, draws).items():
@@ -117,11 +117,10 @@ def steering_curve(
 ) -> list[Steering]:
     """Accuracy and fidelity on images that are all moved by one length.
 
-    "eigenvector" moves all images along the strongest eigenvector of one class, in the metric of `inputs` (see
-    `mlpoly.studies.paper.class_features.feature_step`), and is the mean over all classes and both signs. The controls
-    are "noise", a Gaussian vector of its own for each image, scaled to the same length, and "random", one random vector
-    for all images, each the mean over `draws` of them. Records come in this order; seed and step of the checkpoint go
-    to them. `strengths` are lengths in units of the mean distance of the images from their mean.
+    "eigenvector" moves all images along the strongest eigenvector of one class, in the metric of `inputs`, and is the
+    mean over all classes and both signs. The controls are "noise", a Gaussian vector of its own for each image, scaled
+    to the same length, and "random", one random vector for all images, each the mean over `draws`. Records come in this
+    order. `strengths` are lengths in units of the mean distance of the images from their mean.
     """
     xp, wide, part = namespace(images=case.images), widen(case.images), quadratic_part(case.quadratic)
     radius = scalar(xp.mean(xp.sqrt(xp.sum((wide - xp.mean(wide, axis=0)) ** 2, axis=1))))

@@ -21,10 +21,9 @@ def feature_step(
 ) -> list[FeatureStep]:
     """The k strongest eigenvectors of each sign, and linear coefficients, of every class, in NumPy's float32.
 
-    There are fewer eigenvectors where fewer eigenvalues are larger than rounding. With `inputs`, features are ranked by
-    what they change on such inputs (the metric "whitened" of `mlpoly.eigenfeatures`) and shown as the change of the
-    pixels along each by one standard deviation; otherwise pixels that hardly vary, whose coefficients nothing holds,
-    would come first.
+    There are fewer where fewer eigenvalues are larger than rounding. With `inputs`, features are ranked by what they
+    change on such inputs (the metric "whitened") and shown as the change of the pixels along each by one standard
+    deviation; otherwise pixels that hardly vary, whose coefficients nothing holds, would come first.
     """
     part, coefficients = quadratic_part(quadratic), to_numpy(linear.coefficients().linear)
     like = quadratic.prototype
@@ -44,8 +43,7 @@ def align(steps: Sequence[FeatureStep]) -> tuple[FeatureStep, ...]:
     """Turn eigenvectors, whose sign means nothing, so that a class looks the same way at successive steps.
 
     At the last step of a class the entry of largest magnitude is positive; from there backwards, every eigenvector
-    correlates positively with the one of the same sign and rank one step later. Ranks are not matched otherwise.
-    Steps may come in any order, of any number of classes, and keep it.
+    correlates positively with the one of the same sign and rank one step later.
     """
     aligned: dict[int, FeatureStep] = {}
     later: dict[int, FeatureStep] = {}  # by class

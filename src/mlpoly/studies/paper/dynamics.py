@@ -1,7 +1,6 @@
 """How the network's polynomials change while it is trained (the paper's sections 4.1 and 4.2, figures 2 and 3).
 
-Every checkpoint is fitted under three inputs at degree 1 and 2, exactly, and once by the paper's own route. Finished
-checkpoints are on disk at once: a killed study resumes after the last one.
+Finished checkpoints are on disk at once: a killed study resumes after the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The paper's experiments, one function each, and `reproduce`, which runs them.
-
-Every function works in a study's folder: it reads what the ones before it left there and saves what it adds. A killed
-one resumes where it was.
-"""
+"""The paper's experiments in a study's folder, one function for each stage, and `reproduce`, which runs them."""
 
 from __future__ import annotations
 
@@ -112,20 +108,14 @@ def reproduce(
     out : path
         Folder for everything; ``report.html`` in it is the file to open. Run again after an interruption, it resumes.
         ``network.html``, a page about the first network, is there as soon as that is trained.
-    data : str
-        "digits", "mnist", "fashion-mnist", or a path, see `mlpoly.datasets.load_images`.
-    data_dir : path, optional
-        Folder in which the data is looked for first.
-    train : TrainConfig, optional
-        Options of the training; its seed is the first of `seeds` seeds.
-    fits : DynamicsConfig, optional
-    seeds : int
-        Number of networks to train.
+    data, data_dir : str, path
+        "digits", "mnist", "fashion-mnist", or a path, and the folder in which it is looked for first; see
+        `mlpoly.datasets.load_images`.
+    train, fits : TrainConfig, DynamicsConfig, optional
+        Options of the training, whose seed is the first of `seeds` seeds, and of fits and measures.
     label : int, optional
         Class shown in the printed figures; the report has all of them. By default 3, as in the paper, or the last
         one of data with fewer classes.
-    device : str
-        A device of PyTorch.
     until : {"training", "dynamics", "features", "attack", "report"}
         Last stage to run.
     figures : bool

@@ -1,7 +1,4 @@
-"""Records of what a reproduction found, one per measurement; tables, figures and the report are made from them.
-
-Every number is a float, so that the records go to CSV and JSON as they are; images are arrays and go to safetensors.
-"""
+"""Records of what a reproduction found, one per measurement; tables, figures and the report are made from them."""
 
 from __future__ import annotations
 

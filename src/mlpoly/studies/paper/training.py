@@ -29,20 +29,10 @@ _MOST = 10_000  # training images that a checkpoint is judged on
 
 
 def train(images: Images, folder: str | Path, config: TrainConfig | None = None, *, device: str = "cpu") -> TrainingRun:
-    """Train a network, or resume a training that was stopped.
+    """Train a network, or resume a training that was stopped, in a folder of checkpoints; one of other data is refused.
 
     A run that was killed and started again ends with the same weights, to the last bit on the same machine: batches
     depend on seed and step alone, and the whole state of the optimiser is saved.
-
-    Parameters
-    ----------
-    images : Images
-        For example `mlpoly.datasets.load_images("mnist")`.
-    folder : path
-        Folder of the checkpoints, made if it is missing. A run of other options or data in it is refused.
-    config : TrainConfig, optional
-    device : str
-        A device of PyTorch, such as "cuda".
     """
     config = config or TrainConfig()
     folder = make_folder(folder)
@@ -121,10 +111,9 @@ class _Trainer:
         return self.order[1][place * size : (place + 1) * size]
 
     def averaged(self) -> dict[str, Tensor]:
-        """The averaged weights x of schedule-free training; those being trained, y, are left as they are.
+        """The averaged weights x = y + (1 - 1/b) (z - y) of schedule-free training; those being trained, y, stay.
 
-        With y = (1 - b) z + b x, x = y + (1 - 1/b) (z - y). The optimiser's own `eval` does the same in place, and
-        its `train` takes it back but for rounding, which would make the weights depend on how often one looks.
+        The optimiser's own `eval` and `train` do the same in place and back, with rounding by how often one looks.
         """
         beta = self.optimizer.param_groups[0]["betas"][0]
         state = self.optimizer.state

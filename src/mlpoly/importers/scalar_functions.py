@@ -1,4 +1,4 @@
-"""Scalar functions of ONNX, which exporters write as one node or as many, and the activations that they are."""
+"""Functions of single units, which graphs hold as one node or as many, and the activations that they are."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def combined(
     where: str,
 ) -> Elementwise:
     """The function that combines the results of two runs of functions of the same units."""
-    return Elementwise(lambda y: operation(_composed(first)(y), _composed(last)(y)), where)
+    return Elementwise(lambda y: operation(composed(first)(y), composed(last)(y)), where)
 
 
 def elementwise(op: str, numbers: dict[str, Any], where: str) -> list[Elementwise] | None:
@@ -113,9 +113,9 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
                 break
         else:
             raise TypeError(
-                f"from_onnx does not know the function that {run[start].where} computes; it knows "
+                f"mlpoly does not know the function that {run[start].where} computes; it knows "
                 f"{', '.join(family.name for family in families())}. mlpoly.activations."
-                f"register_activation(name, function, kinks=...) before from_onnx makes another one known."
+                f"register_activation(name, function, kinks=...) makes another one known."
             )
         recognised += found
         start = end
@@ -159,7 +159,7 @@ def _recognised(run: Sequence[Elementwise], tolerance: float) -> list[Activation
         return _limited(*run[0].bounds)
     nearest, best, factor = tolerance, None, 1.0
     with np.errstate(all="ignore"):
-        values = _composed(run)(_GRID)
+        values = composed(run)(_GRID)
         for family in families() if np.isfinite(values[: -2 * len(_FAR)]).all() and values.any() else ():
             try:
                 known = np.asarray(get(family.name)(_GRID))
@@ -179,7 +179,9 @@ def _recognised(run: Sequence[Elementwise], tolerance: float) -> list[Activation
     return [best] if factor == 1 else [best, (factor, 0.0)]
 
 
-def _composed(run: Sequence[Elementwise]) -> Function:
+def composed(run: Sequence[Any]) -> Function:
+    """The function that a run of functions computes."""
+
     def function(y: np.ndarray) -> np.ndarray:
         for part in run:
             y = part.function(y)
