@@ -204,7 +204,7 @@ def test_deep_networks():
     assert "the quadratic polynomial of the network" in str(model)
 
 
-@backends(NUMPY32, TORCH64, slow=(JAX64,))
+@backends(NUMPY32, TORCH64, JAX64)
 @pytest.mark.parametrize("inputs", [G, mixture(4, c=2)], ids=["gaussian", "mixture"])
 def test_backends(backend, inputs):
     net = network("MLP", "relu", 4, 6, 2)

@@ -88,7 +88,7 @@ def test_many_units_and_hidden_outputs():
     assert_close(mp.conditional(hidden, G, x).std[0] ** 2, by_row(hidden, G, x[0])[1], 1e-4)
 
 
-@backends(NUMPY32, TORCH64, slow=(JAX64,))
+@backends(NUMPY32, TORCH64, JAX64)
 @INPUTS
 def test_backends(backend, inputs):
     net, x = network("GLU", "relu", 4, 6, 2), rows_with_gaps(inputs)

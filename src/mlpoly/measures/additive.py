@@ -27,6 +27,7 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.arrays.host import by_value
 from mlpoly.fitting import fit
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.inputs.conditioning import input_places
@@ -47,6 +48,7 @@ _FIRST, _SHORT = 16, 64  # degrees of the first series, and up to which they gro
 _DEGREE = 8  # of shape functions under a mixture and on data
 
 
+@by_value
 def additive(
     net: Network | Polynomial,
     inputs: InputsLike,

@@ -22,6 +22,7 @@ from mlpoly.arrays import (
     widen,
 )
 from mlpoly.arrays.checks import as_float_array
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, InputsLike, checked_inputs
 from mlpoly.inputs.conditioning import check_possible, posterior
 from mlpoly.measures.conditional_mean import ConditionalMean
@@ -65,6 +66,7 @@ class Conditional(Tabular):
         return Table(columns, tuple(rows), "Outputs given what is observed", limit=20)
 
 
+@by_value
 def conditional(net: Network, inputs: InputsLike, x: Any, tolerance: float = 1e-3) -> Conditional:
     """Mean and standard deviation of the outputs of a network with one hidden layer, for rows with missing inputs.
 

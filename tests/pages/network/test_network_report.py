@@ -22,7 +22,7 @@ from mlpoly.pages.network.subject import check_subject
 from mlpoly.pages.toolkit.numbers import number, percent
 
 SECTIONS = [
-    "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
+    "shapes", "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
 ]  # fmt: skip
 NAMES = ("a<b>", NASTY, "$x^2$ & %{y}", "naïve π", "long " * 30)
 OUTPUTS = ("<img src=x onerror=window.hacked=3>", "%{x}", "c &lt; d")
@@ -67,6 +67,23 @@ def test_degrees_and_errors_are_those_of_the_library(tmp_path):
         assert percent(float(mp.fvu(net, poly)), None) in cells
         assert percent(float(mp.fvu(net, poly).per_output[1]), None) in cells
     assert f"{percent(float(spectrum.overall[0]), None)} is linear" in page
+
+
+def test_curves_are_those_of_the_additive_model(tmp_path):
+    """Its values, the fraction under the Gaussian and that on the rows; a deep network has it on the rows alone."""
+    net, x = network(d=4, h=7, o=1), data(300, 4)
+    page = written(tmp_path, net, x)
+    model, cells = mp.additive(net, mp.Gaussian.from_samples(x)), words(section(page, "shapes"))
+    curves = [trace["y"] for trace in island(page, "plot-shapes-0-data")["traces"] if trace.get("name") == "g"]
+    z = model.center[:, None] + model.scale[:, None] * np.linspace(-3, 3, 61)
+    expected = [model.shape(i)(z[i])[:, 0] for i in np.argsort(-model.importance[:, 0])]
+    assert np.concatenate(curves) == pytest.approx(np.concatenate(expected), rel=1e-3, abs=1e-3)
+    values = net(x)
+    left = np.sum((values - model(x)) ** 2) / np.sum((values - values.mean(axis=0)) ** 2)
+    assert f"it explains {percent(float(model.additive[0]), None)}; on the rows" in cells
+    assert f"themselves, {percent(1 - left, None)}." in cells
+    deep = words(section(written(tmp_path, chain(sizes=(4, 6, 5, 1)), x), "shapes"))
+    assert "on the rows of data, it explains" in deep and "polynomials of degree 8" in deep
 
 
 def test_unseen_rows_are_unseen():
