@@ -74,7 +74,7 @@ def test_curves_are_those_of_the_additive_model(tmp_path):
     net, x = network(d=4, h=7, o=1), data(300, 4)
     page = written(tmp_path, net, x)
     model, cells = mp.additive(net, mp.Gaussian.from_samples(x)), words(section(page, "shapes"))
-    curves = [trace["y"] for trace in island(page, "plot-shapes-0-data")["traces"] if trace.get("name") == "g"]
+    curves = [trace["y"] for trace in island(page, "plot-shapes-data")["traces"] if trace.get("name") == "g"]
     z = model.center[:, None] + model.scale[:, None] * np.linspace(-3, 3, 61)
     expected = [model.shape(i)(z[i])[:, 0] for i in np.argsort(-model.importance[:, 0])]
     assert np.concatenate(curves) == pytest.approx(np.concatenate(expected), rel=1e-3, abs=1e-3)
@@ -372,7 +372,7 @@ def test_names_stay_text(path):
 def browser(window, path):
     window.resize(1400, 900)
     window.open(path)
-    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 4")
+    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 5")
     yield window
     window.assert_calm()
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-from markupsafe import Markup
+from dataclasses import replace
 
+import numpy as np
+
+from mlpoly import records
+from mlpoly.charts.chart import Chart, shortened
 from mlpoly.inputs import Gaussian, Samples
 from mlpoly.measures import AdditiveModel, additive
 from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.subject import Subject
+from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.network.summary import describe_inputs
-from mlpoly.pages.network.term_sections import one_for_each
 from mlpoly.pages.toolkit import Page, plot
 from mlpoly.pages.toolkit.numbers import percent
-from mlpoly.pages.toolkit.widgets import figure
-from mlpoly.records import replace
+from mlpoly.pages.toolkit.widgets import figure, table
 from mlpoly.scores import fvu_of_outputs
 
 _INPUTS = 8  # curves of an output
@@ -30,7 +31,7 @@ def shape_section(page: Page, subject: Subject, fits: Fits) -> None:
     layer = isinstance(check_network(subject.net), Layer)
     on_rows = isinstance(subject.inputs, Samples) or not layer
     model = additive(subject.net, fits.rows if on_rows else subject.inputs)
-    model = replace(model, names=subject.names)
+    model = records.replace(model, names=subject.names)
     section = page.section("shapes", "One curve for each input", "Curves")
     where = "on the rows of data" if on_rows else f"under {describe_inputs(subject.inputs)}, in closed form"
     weight = np.asarray(model.variance) / np.sum(model.variance)
@@ -44,13 +45,23 @@ def shape_section(page: Page, subject: Subject, fits: Fits) -> None:
         said += f"; on the rows of data themselves, {percent(1 - left, None)}"
     how = "exact" if layer and isinstance(subject.inputs, Gaussian) else "polynomials of degree 8"
     section.add(f"{said}. The rest is interactions. The curves are {how}.")
-    section.add(one_for_each("shapes", subject, [(i, _curves(model, subject, i)) for i in fits.shown]))
-
-
-def _curves(model: AdditiveModel, subject: Subject, output: int) -> Markup:
     caption = (
-        f"What each input adds to {subject.outputs[output]}, over three standard deviations on either side of its "
-        f"mean, the strongest first. Grey: the density of the input. Together the curves are "
-        f"{percent(float(model.additive[output]), None)} of the variance of this output."
+        "What each input adds to an output, over three standard deviations on either side of its mean, the strongest "
+        "first. Grey: the density of the input."
     )
-    return figure(plot(f"plot-shapes-{output}", model.chart(inputs=_INPUTS, output=output)), caption)
+    section.add(figure(plot("plot-shapes", _chart(model, subject, fits)), caption))
+    if len(fits.shown) > 1:
+        rows = [(shortened(subject.outputs[i], 60), percent(float(model.additive[i]), None)) for i in fits.shown]
+        section.add(table(["Output", f"Explained by the curves {where}"], rows))
+
+
+def _chart(model: AdditiveModel, subject: Subject, fits: Fits) -> Chart:
+    """The curves of all outputs that are shown, of the same inputs."""
+    strength = np.sum(np.asarray(model.importance) ** 2, axis=1)
+    strongest: list[int | str] = [int(i) for i in np.argsort(-strength, kind="stable")[:_INPUTS] if strength[i] > 0]
+    panels = []
+    for name, i in zip(distinct(shortened(subject.outputs[i], 24) for i in fits.shown), fits.shown, strict=True):
+        drawn = model.chart(inputs=strongest, output=i).panels
+        names = distinct(panel.choice[0] for panel in drawn)
+        panels += [replace(panel, choice=(name, own)) for panel, own in zip(drawn, names, strict=True)]
+    return Chart("Functions of one input each", panels, ("Output", "Input"))
