@@ -4,6 +4,7 @@ tests/polynomials/test_polynomial_contract.py compares the values of every form.
 """
 
 import copy
+import pickle
 import re
 
 import numpy as np
@@ -131,6 +132,20 @@ def test_16_bits_err_as_the_network_does(form, bound):
     assert bool((watched.grad != 0).any())
     fused = compiled(module, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(fused(x), module(x), rtol=2**-6, atol=float(exact.norm()) * 1e-4)
+
+
+def test_matrices_in_16_bits_follow_the_buffers():
+    module, x = polynomial("glu").to_torch().float(), tensor(5, D).bfloat16()
+    before = module(x)
+    assert len(pickle.dumps(copy.deepcopy(module))) == len(pickle.dumps(polynomial("glu").to_torch().float()))
+    with torch.no_grad():
+        module.readout.mul_(2)
+    biasless = before - module.bias.bfloat16()
+    torch.testing.assert_close(module(x) - module.bias.bfloat16(), 2 * biasless, rtol=2**-5, atol=2**-5)
+    other = polynomial("glu", degree=3).to_torch().float()
+    module.load_state_dict(other.state_dict())
+    torch.testing.assert_close(module(x), before, rtol=0, atol=0)
+    torch.testing.assert_close(module.double()(x), other.double()(x), rtol=0, atol=0)
 
 
 def test_a_coefficient_alone_has_a_gradient_in_16_bits():

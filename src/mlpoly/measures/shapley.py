@@ -10,8 +10,7 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant, namespace, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible
+from mlpoly.inputs import Given, Inputs, check_possible, checked_inputs
 from mlpoly.inputs.interventions import ChainGraph
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import gaussians
