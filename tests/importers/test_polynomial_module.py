@@ -171,7 +171,6 @@ def test_gradients_of_input_and_coefficients(form):
 
 
 @forms
-@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 def test_compiles_without_graph_breaks(form):
     module = polynomial(form).to_torch().float()
     # The chaos form looks up its exponents, which torch.compile does outside the graph.
