@@ -112,8 +112,9 @@ def test_degrees_add_up_to_the_polynomials_outputs(make):
     polys = polynomials(model)
     found = attribute(model, polys, PROMPT, 7)
     wires = trace(model, PROMPT)
-    rows = model.get_output_embeddings().weight[7].detach().expand(len(PROMPT), D)
+    rows, entering = model.get_output_embeddings().weight[7].detach().expand(len(PROMPT), D), recorded(model, [IDS])
     for i, (name, poly) in enumerate(polys.items()):
+        assert torch.equal(wires.inputs[name], entering[name])
         direction = wires.final.pull(rows)
         direction = direction if wires.after[name] is None else wires.after[name].pull(direction)
         assert_close(found.parts[i].sum(-1), (poly(wires.inputs[name]) * direction).sum(-1), 1e-10)

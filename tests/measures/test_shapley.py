@@ -121,10 +121,15 @@ def test_it_prints_a_table():
     g = mp.Gaussian(G.mean, G.cov, names=("age", "bmi", "s1", "s2"))
     found = shapley(network("MLP", "relu", 4, 5, 2), X0, g, groups={"body": ["bmi", "s1"], "age": "age"})
     assert found.groups == ("body", "age", "others") and repr(found) == str(found)
-    frame = found.to_pandas()
-    assert list(frame["inputs"]) == ["mean", "body", "age", "others", "prediction"]
+    frame, size = found.to_pandas(), dict(zip(found.groups, np.abs(found.values).max(axis=1), strict=True)).get
+    assert list(frame["inputs"]) == ["expected output", *sorted(found.groups, key=size, reverse=True), "prediction"]
     assert frame["output 1"][:4].sum() == pytest.approx(frame["output 1"][4])
-    assert "prediction" in str(found)
+    assert "prediction" in str(found) and "sampled" not in str(found)
+    drawn = shapley(network("MLP", "relu", 4, 5, 2), X0, g, permutations=4)
+    errors = drawn.to_pandas().set_index("inputs")["standard error"]
+    for name, error in zip(drawn.groups, drawn.standard_error, strict=True):
+        assert errors[name] == pytest.approx(error.max())
+    assert "sampled: orders of the inputs" in str(drawn)
     names, places = input_groups(None, g)
     assert names == g.names and [p.tolist() for p in places] == [[0], [1], [2], [3]]
 

@@ -6,6 +6,7 @@ Everything else asks :func:`namespace` for the array-API namespace of its argume
 from mlpoly.arrays.checks import (
     as_float_array,
     as_integer,
+    as_number,
     check_columns,
     check_finite,
     check_names,
@@ -62,12 +63,11 @@ from mlpoly.arrays.placement import (
 from mlpoly.arrays.products import product, quadratic_forms
 
 __all__ = [
-    "Array", "Library", "accumulate_product", "add_at", "add_product", "as_float_array", "as_integer", "astype",
-    "cast_like", "cast_result", "check_columns", "check_finite", "check_names", "check_output", "check_points",
-    "check_shape", "chunks", "column_names", "constant", "constant_index", "decidable", "device", "differentiated",
-    "erf", "erfc", "eye", "from_numpy", "interchangeable", "is_low_precision", "namespace", "namespace_of",
-    "no_gradients", "on", "on_cpu", "positive_semidefinite", "product", "promote", "quadratic_forms", "readable",
-    "relu", "rounding_error",
-    "safe_inverse", "safe_root", "scalar", "start_copy", "stop_gradient", "take_rows", "to_numpy",
-    "triangular_factor", "widen",
+    "Array", "Library", "accumulate_product", "add_at", "add_product", "as_float_array", "as_integer", "as_number",
+    "astype", "cast_like", "cast_result", "check_columns", "check_finite", "check_names", "check_output",
+    "check_points", "check_shape", "chunks", "column_names", "constant", "constant_index", "decidable", "device",
+    "differentiated", "erf", "erfc", "eye", "from_numpy", "interchangeable", "is_low_precision", "namespace",
+    "namespace_of", "no_gradients", "on", "on_cpu", "positive_semidefinite", "product", "promote",
+    "quadratic_forms", "readable", "relu", "rounding_error", "safe_inverse", "safe_root", "scalar", "start_copy",
+    "stop_gradient", "take_rows", "to_numpy", "triangular_factor", "widen",
 ]  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import array_api_compat as compat
@@ -104,6 +106,16 @@ def as_integer(name: str, value: Any, minimum: int) -> int:
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
     return int(value)
+
+
+def as_number(
+    name: str, value: Any, kind: str, low: float = -math.inf, high: float = math.inf, edge: bool = False
+) -> float:
+    """Check that `value` is a number between `low` and `high`, or `low` itself with `edge`, and return it as float."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not (low < value < high or (edge and value == low)):
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
+    return float(value)
 
 
 def check_output(output: Any, outputs: int) -> int:

@@ -9,15 +9,15 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
-from mlpoly.inputs import Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible
+from mlpoly.arrays.host import by_value
+from mlpoly.inputs import Given, Inputs, check_possible, checked_inputs
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network, check_layer
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Plottable, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular
 
 
 @record
@@ -42,13 +42,24 @@ class Shapley(Tabular, Plottable):
 
     def _table(self) -> Table:
         count = self.mean.shape[0]
-        columns = ("inputs", *(f"output {i}" for i in range(count))) if count > 1 else ("inputs", "value")
-        rows = [("mean", *to_numpy(self.mean).tolist())]
-        rows += [(name, *to_numpy(self.values[i, :]).tolist()) for i, name in enumerate(self.groups)]
-        rows.append(("prediction", *to_numpy(self.prediction).tolist()))
-        return Table(columns, tuple(rows), title="A prediction as a sum over its inputs")
+        columns = ["inputs", *(f"output {i}" for i in range(count))] if count > 1 else ["inputs", "value"]
+        values = to_numpy(self.values).astype(float)
+        rows: list[tuple[Cell, ...]] = [(self.groups[i], *values[i].tolist()) for i in range(len(values))]
+        ends: list[tuple[Cell, ...]] = [
+            (name, *to_numpy(a).astype(float).tolist())
+            for name, a in (("expected output", self.mean), ("prediction", self.prediction))
+        ]
+        note = ""
+        if self.standard_error is not None:  # of the output where it is largest
+            columns.append("standard error")
+            rows = [(*row, float(e)) for row, e in zip(rows, to_numpy(self.standard_error).max(axis=1), strict=True)]
+            ends, note = [(*row, None) for row in ends], "sampled: orders of the inputs"
+        order = np.argsort(-np.abs(values).max(axis=1), kind="stable")
+        table = (ends[0], *(rows[i] for i in order), ends[1])
+        return Table(tuple(columns), table, title="A prediction as a sum over its inputs", note=note)
 
 
+@by_value
 def shapley(
     net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:

@@ -10,9 +10,9 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.eigenvector_pictures import eigenvalue_chart, eigenvector_gallery, training_gallery
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, step_axis
+from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, fit_name, spectrum_chart
 
 CLASSES = [*"01234", "five", *"6789"]
@@ -183,23 +183,6 @@ def test_missing_eigenvectors_leave_a_gap(results):
     steps[0] = replace(steps[0], negative=np.zeros(0), negative_vectors=np.zeros((0, math.prod(SHAPE))))
     rows = training_gallery(steps, 3, SHAPE).rows
     assert [cell is None for _, row in rows for cell in row] == [False] * 4 + [True] + [False] * 3
-    _, row = eigenvector_gallery(steps[:1], 3, SHAPE, 2).rows[0]
-    assert [cell is None for cell in row] == [False, False, True, True]
-    assert labels(eigenvalue_chart(steps[:1], 3, 2).panels[1]) == ["positive", "positive"]
-
-
-def test_eigenvalues_of_a_class(results):
-    steps = of(results.features.steps, label=3)
-    _, row = eigenvector_gallery(results.features.steps, 3, SHAPE, 2).rows[0]
-    assert [cell.colour for cell in row] == ["positive"] * 2 + ["negative"] * 2
-    ranks, moves = eigenvalue_chart(results.features.steps, 3, 2).panels
-    values = steps[-1].spectrum
-    kept = np.abs(values).max() * 1e-5
-    np.testing.assert_array_equal(mark(ranks, "positive").y, np.sort(values[values > kept])[::-1])
-    np.testing.assert_array_equal(mark(ranks, "negative").y, np.sort(-values[values < -kept])[::-1])
-    assert labels(moves) == ["positive"] * 2 + ["negative"] * 2
-    np.testing.assert_array_equal(moves.marks[3].y, [s.negative[1] for s in steps])
-    np.testing.assert_array_equal(moves.marks[3].x, STEPS)
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------
@@ -268,7 +251,6 @@ def test_nothing_is_cut_off(results, ablations, steering):
         draw(spectrum_chart(of(results.spectra, inputs="mixture"))),
         draw(training_gallery(steps, 3, SHAPE)),
         draw(training_gallery(steps, 3, SHAPE, columns=2)),
-        draw(eigenvector_gallery(steps, 3, SHAPE), eigenvalue_chart(steps, 3)),
         draw(ablation_chart(ablations, 10)),
         draw(attack_gallery(results.attack[0].pictures, CLASSES, SHAPE, 11)),
         draw(steering_chart(of(steering, step=512)), title="Steering"),

@@ -26,7 +26,7 @@ from mlpoly.studies.paper.results import read_results
 TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789, warmup=8)
 FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
 FIGURES = (
-    "accuracy", "eigenvalues", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
+    "accuracy", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
     "figure-5-attack-2", "spectrum", "steering-2",
 )  # fmt: skip
 TABLES = ("ablation", "claims", "dynamics", "spectra", "steering", "training")

@@ -73,7 +73,7 @@ class _Layers:
         samples = Samples(entering, self.weights)
         stage = fit_samples_neuronwise(layer, samples, degree)
         if together and degree and not is_affine(layer):
-            fit = JointFit(layer, features_of(stage, "readout")[0])
+            fit = JointFit(layer, features_of(stage, "readout")[0], careful=True)
             fit = Split(layer, samples).fill(fit, target).choose()
             if fit.error < fit.before:
                 stage = replace(fit.polynomial(fit.everything(), fit.shrinkage), activation=stage.activation)

@@ -23,7 +23,7 @@ from mlpoly.fitting.joint_features import Coefficients, Features, features_of
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
-from mlpoly.linalg.shrinkage import ShrunkLeastSquares
+from mlpoly.linalg.shrinkage import MANY, ShrunkLeastSquares
 from mlpoly.networks import Layer, Network, layers_of
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
 from mlpoly.records import replace
@@ -34,7 +34,7 @@ PRIOR = 1e-3  # weight of the closed form in the fit neuron by neuron, relative 
 _HELD = 5  # one sample in so many is held out
 _NUMBERS = 2**24  # values of features held at once
 _SUPPORT = 100  # samples that a feature's size rests on at least, as (sum of squares)^2 / (sum of fourth powers)
-_SMALL = 1e-2  # of the largest part of a neuron in the outputs
+_SMALL = 1e-2  # of the part in the outputs that one neuron in ten exceeds
 _SURE = 2.0  # standard errors of many samples by which fitting together must win on those held out
 _GRID = [10.0 ** (power / 2) for power in range(8, -21, -1)]  # shrinkages, for features of variance one
 
@@ -57,14 +57,15 @@ def fit_joint(
     with no_gradients(net.prototype):
         split = Split(net, inputs)
         start, everything, real = _neuronwise(net, split, degree, bound)
-        fits = [split.fill(JointFit(net, each)).choose(shrinkage) for each in features_of(start, coefficients, real)]
+        careful, every = shrinkage is None, features_of(start, coefficients, real)
+        fits = [split.fill(JointFit(net, each, careful)).choose(shrinkage) for each in every]
         best = min(fits, key=lambda fit: fit.error)
         before, after, better = split.compare(start, best.polynomial(best.learned, best.shrinkage))
         details = {"kind": "neuronwise", "samples": split.count, "start": before}
         if better or coefficients != "auto" or shrinkage is not None:
             # From the fit neuron by neuron to all samples, so that it is no worse on them.
-            final = split.fill(JointFit(net, features_of(everything, best.features.kind, real)[0]))
-            problem = final.everything(shrinkage is None)
+            final = split.fill(JointFit(net, features_of(everything, best.features.kind, real)[0], careful))
+            problem = final.everything()
             poly, fvu = final.polynomial(problem, best.shrinkage), after
             details |= final.features.details(problem, best.shrinkage)
             summary = (
@@ -172,12 +173,12 @@ def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> t
 class JointFit:
     """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk.
 
-    Unless the shrinkage is given, two kinds of features keep their weights, since a large one would fit these and
+    A `careful` one lets two kinds of features keep their weights, since a large one would fit these and
     be absurd on other samples: those whose size rests on few samples, and neurons whose part in the start is small.
     """
 
-    def __init__(self, net: Layer, features: Features) -> None:
-        self.features, self._net = features, net
+    def __init__(self, net: Layer, features: Features, careful: bool = False) -> None:
+        self.features, self._net, self._careful = features, net, careful
         self.constants = widen(features.each.series.plain[0, :])
         self._sums: list[Array] = [0.0, 0.0]
         self._fourth: Array = 0.0
@@ -194,24 +195,25 @@ class JointFit:
     def choose(self, shrinkage: float | None = None) -> JointFit:
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
         others, m = self._sums[True], self.features.each.dim_out
-        self.learned = self._problem(self._sums[False], shrinkage is None)
+        self.learned = self._problem(self._sums[False])
         values = _GRID if shrinkage is None else [shrinkage]
+        values = values if m <= MANY else values[:: -(-len(values) // 10)]  # each takes a solution
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
         self.before = scalar(namespace(others=others).linalg.trace(others[m + 1 :, m + 1 :]) / others[0, 0])
         return self
 
-    def everything(self, careful: bool = True) -> ShrunkLeastSquares:
+    def everything(self) -> ShrunkLeastSquares:
         """The problem of all samples."""
-        return self._problem(self._sums[False] + self._sums[True], careful)
+        return self._problem(self._sums[False] + self._sums[True])
 
-    def _problem(self, sums: Array, careful: bool) -> ShrunkLeastSquares:
+    def _problem(self, sums: Array) -> ShrunkLeastSquares:
         xp, m = namespace(sums=sums), self.features.each.dim_out
         if not bool(xp.all(xp.isfinite(sums))):
             raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
-        if careful:
+        if self._careful and m:
             variances = xp.linalg.diagonal(sums)[1 : m + 1] / sums[0, 0] - (sums[0, 1 : m + 1] / sums[0, 0]) ** 2
             part = xp.sum(self.features.readout**2, axis=0) * variances
-            least = _SMALL**2 * xp.max(part) if self.features.kind == "readout" else -1.0
+            least = _SMALL**2 * float(np.quantile(to_numpy(part), 0.9)) if self.features.kind == "readout" else -1.0
             whole = xp.linalg.diagonal(self._sums[False] + self._sums[True])[1 : m + 1]
             kept = xp.where((part > least) & (whole**2 >= _SUPPORT * self._fourth), 1.0, 0.0)
             kept = xp.concat([kept[:1] * 0 + 1, kept, sums[0, m + 1 :] * 0 + 1])

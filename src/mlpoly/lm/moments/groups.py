@@ -7,15 +7,13 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from copy import copy
 from hashlib import sha256
-from math import inf
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mlpoly.arrays import as_integer
+from mlpoly.arrays import as_integer, as_number
 from mlpoly.extras import library
 
 GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -62,9 +60,7 @@ class NormOutliers(Grouping):
     calibrates = True
 
     def __init__(self, factor: float = 2.0) -> None:
-        if isinstance(factor, bool) or not isinstance(factor, Real) or not 1 < float(factor) < inf:
-            raise ValueError(f"factor must be a number above 1, got {factor!r}.")
-        self.factor: float = float(factor)
+        self.factor = as_number("factor", factor, "a number above 1", 1)
         super().__init__(f"norm {self.factor:g}", "usual", "long", "short")
 
     def calibrate(self, name: str, x: Tensor) -> None:

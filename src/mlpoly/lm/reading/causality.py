@@ -84,11 +84,9 @@ def check_features(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to, best in float32: changes can be smaller than what 16 bits round.
-    features : FeatureSet, or several
-    batches : iterable
-        Batches of tokens, as `collect` takes them.
+    model, features, batches
+        The language model, best in float32, as changes can be smaller than what 16 bits round; a FeatureSet of it, or
+        several; and batches of tokens, as `collect` takes them.
     polys : Conversion or mapping, optional
         Polynomials of the blocks by name, for the scores of whole polynomials.
     tokens : int

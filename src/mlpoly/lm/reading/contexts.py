@@ -41,11 +41,8 @@ def read_features(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to.
-    features : FeatureSet, or several
-    batches : iterable
-        Batches of tokens, as `collect` takes them.
+    model, features, batches
+        The language model, a FeatureSet of it, or several, and batches of tokens, as `collect` takes them.
     tokenizer : tokenizer, sequence of str or None
         Source of the texts of tokens.
     contexts : int

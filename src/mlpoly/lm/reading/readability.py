@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import hstack
 from torch import Tensor, nn
 
-from mlpoly.arrays import as_integer
+from mlpoly.arrays import as_integer, as_number
 from mlpoly.extras import library
 from mlpoly.importers.blocks import Block
 from mlpoly.lm.model.running import visit
@@ -72,11 +72,9 @@ def readability(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        The language model that the features belong to.
-    features : FeatureSet, or several
-    batches, held_out : iterable
-        Batches of tokens, as `collect` takes them, to fit to and to judge on: different text.
+    model, features, batches, held_out
+        The language model, a FeatureSet of it, or several, and batches of tokens, as `collect` takes them, to fit to
+        and to judge on: different text.
     last : int
         Number of last tokens, the current one included.
     active : float
@@ -84,8 +82,7 @@ def readability(
     """
     sets = as_sets(features)
     last = as_integer("last", last, 1)
-    if isinstance(active, bool) or not 0.0 < float(active) < 0.5:
-        raise ValueError(f"active must be a fraction between 0 and 0.5, such as 0.05, got {active!r}.")
+    active = as_number("active", active, "a fraction between 0 and 0.5, such as 0.05", 0, 0.5)
     text, new_text = (_values(model, sets, given, last) for given in (batches, held_out))
     found = ReadabilityScores()
     with progress_bar("readability", len(sets)) as bar:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from mlpoly.arrays import as_number
 from mlpoly.importers.blocks import Block
 from mlpoly.importers.experts import unrolled
 from mlpoly.lm.model.graft import grafted
@@ -41,11 +40,10 @@ def steer(
     (features,) = as_sets([features])
     standing = grafted(model)  # a polynomial is steered in its block's place
     block = standing.get(features.block) or blocks_of(model, [features])[features.block]
-    if isinstance(amount, bool) or not isinstance(amount, Real) or not math.isfinite(float(amount)):
-        raise ValueError(f"amount must be a number, such as 0.0 to remove features, got {amount!r}.")
+    amount = as_number("amount", amount, "a number, such as 0.0 to remove features")
     if how not in ("scale", "add"):
         raise ValueError(f"how must be 'scale' or 'add', got {how!r}.")
-    with steered(model, block, features, float(amount), how):
+    with steered(model, block, features, amount, how):
         yield model
 
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlpoly.arrays import as_integer
+from mlpoly.arrays import as_integer, as_number
 from mlpoly.errors import FileFormatError
 
 Source = str | PathLike[str]
@@ -161,9 +160,7 @@ class TokenBatches:
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:
     """Cut a text in two at the line end nearest to a fraction `held_out` of it: to work with, and to evaluate on."""
-    if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0 < held_out < 1:
-        raise ValueError(f"held_out must be a fraction between 0 and 1, got {held_out!r}.")
-    wanted = round(len(text) * (1 - float(held_out)))
+    wanted = round(len(text) * (1 - as_number("held_out", held_out, "a fraction between 0 and 1", 0, 1)))
     before = text.rfind("\n", 0, max(wanted, 0)) + 1
     after = text.find("\n", max(wanted - 1, 0)) + 1
     cuts = [cut for cut in (before, after) if 0 < cut < len(text)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from mlpoly.activations import get
-from mlpoly.arrays import as_integer
+from mlpoly.arrays import as_integer, as_number
 
 Stage = Literal["training", "dynamics", "features", "attack", "report"]
 
@@ -38,10 +37,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("steps", 0), ("batch_size", 1), ("warmup", 0), ("seed", 0)):
             as_integer(name, getattr(self, name), least)
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate}.")
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ValueError(f"weight_decay must be a number >= 0, got {self.weight_decay}.")
+        as_number("learning_rate", self.learning_rate, "a positive number", 0)
+        as_number("weight_decay", self.weight_decay, "a number >= 0", 0, edge=True)
         get(self.activation)
 
 
@@ -66,5 +63,4 @@ class DynamicsConfig:
             as_integer(name, getattr(self, name), least)
         if not 0 <= self.shrinkage <= 1:
             raise ValueError(f"shrinkage must lie between 0 and 1, got {self.shrinkage}.")
-        if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
-            raise ValueError(f"tolerance must be a number >= 0, got {self.tolerance}.")
+        as_number("tolerance", self.tolerance, "a number >= 0", 0, edge=True)

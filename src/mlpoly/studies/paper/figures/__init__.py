@@ -10,8 +10,8 @@ from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
 from mlpoly.codec import write_table
 from mlpoly.files import make_folder
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.eigenvector_pictures import eigenvalue_chart, eigenvector_gallery, training_gallery
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
 
@@ -55,9 +55,7 @@ def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
         save("accuracy", first(accuracy_chart(results.training, results.dynamics), 2))
         save("spectrum", first(spectrum_chart(results.spectra), 2))
     if results.features is not None:
-        steps = results.features.steps
-        save("figure-1-features", training_gallery(steps, label, shape))
-        save("eigenvalues", eigenvector_gallery(steps, label, shape), eigenvalue_chart(steps, label))
+        save("figure-1-features", training_gallery(results.features.steps, label, shape))
     for step in sorted({a.step for a in results.attack}):
         attacks, title = [a for a in results.attack if a.step == step], f"The network at step {step}"
         ablations = ablation_chart([a for attack in attacks for a in attack.ablations], len(classes))
