@@ -68,27 +68,6 @@ def test_values_add_up(kind, name, inputs):
         assert np.all(np.abs(gap) <= 1e-12 * np.maximum(np.abs(found.values).sum(0), np.abs(found.prediction)))
 
 
-def test_additive_functions_of_independent_inputs():
-    """Every input adds what its own part adds to its mean."""
-    rng = np.random.default_rng(0)
-    W = np.diag(rng.standard_normal(4))
-    net = mp.MLP(W, rng.standard_normal(4), rng.standard_normal((2, 4)), np.ones(2), "relu")
-    g = mp.Gaussian(rng.standard_normal(4), np.array([1.0, 2.0, 0.5, 3.0]))
-    found = shapley(net, X0, g)
-    units = mp.MLP(net.W1, net.b1, None, None, "relu")
-    parts = units(X0) - mp.second_moment(units, g).mean
-    assert_close(found.values, (net.W2 * parts).T, 1e-12)
-
-
-def test_linear_network_with_correlated_inputs():
-    """x0 + x1 with correlation r at (1, 0): (1 + r)/2 + (1 - r)... by hand, and an unused input has its share."""
-    r = 0.6
-    g = mp.Gaussian(np.zeros(2), np.array([[1, r], [r, 1]]))
-    found = shapley(mp.Affine(np.array([[1.0, 0.0]])), np.array([1.0, -1.0]), g)
-    # v(0) = 1, v(1) = -r, v(01) = 1
-    assert_close(found.values[:, 0], np.array([(1 + (1 + r)) / 2, (-r + 0) / 2]), 1e-14)
-
-
 def test_drawn_orders_are_within_their_standard_error():
     net, g, x0 = network("MLP", "gelu", 7, 12, 3), gaussian(2, 7, ridge=0.1), gaussian(2, 7).sample(1, seed=3)[0]
     exact, drawn = shapley(net, x0, g), shapley(net, x0, g, permutations=40)
