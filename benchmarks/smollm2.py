@@ -7,8 +7,10 @@ the model of this package.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.common import Skip, save
+from benchmarks.common import FOLDER, Skip, save, write
 
+NAME = "smollm2"
 BOUND = 3.0
 BOUNDS = (1.0, 2.0, 2.5, 3.0, 4.0, 6.0)
+GROUPS = (1, 4, 16, 64)  # of tokens; 1 is the first token apart
 
 
 class Case(NamedTuple):
@@ -29,21 +33,32 @@ class Case(NamedTuple):
     degrees: tuple[int, ...]
     options: dict[str, Any]
     exact: bool = False  # whether the error under the moments is computed too
+    groups: Any = "first"  # of the tokens of the moments
 
 
 def cases(train: list[Any]) -> Iterator[Case]:
     """Ways to convert that are compared."""
+    from mlpoly.lm import TokenClusters
+
+    fitted: dict[str, Any] = {"method": "samples", "batches": train}
+    auto, own = ", lines where best", ", lines beyond 3 sigma"
+    yield Case(f"fitted to the tokens{auto}", (2, 3, 1, 4, 5), {**fitted, "bound": "auto", "coefficients": "readout"})
+    yield Case("fitted to the tokens", (3, 2, 1, 4, 5), {**fitted, "coefficients": "readout"})
+    free = "fitted to the tokens, all coefficients"
+    yield Case(f"{free}{auto}", (2, 3), {**fitted, "bound": "auto", "coefficients": "free"})
+    yield Case(free, (3, 2), {**fitted, "coefficients": "free"})
+    yield Case(f"closed form{auto}", (3, 2, 1, 4, 5), {"method": "gaussian", "bound": "auto"})
+    for count in GROUPS:
+        clusters: Any = TokenClusters(count) if count > 1 else "first"
+        apart = f"{count} clusters" if count > 1 else "first token apart"
+        for way in ("neuronwise", "joint"):
+            yield Case(f"{way}, {apart}", (2, 3), {"method": way}, groups=clusters)
+            yield Case(f"{way}, {apart}{auto}", (2, 3), {"method": way, "bound": "auto"}, groups=clusters)
     yield Case("closed form", (1, 2, 3, 4, 5), {"method": "gaussian"}, exact=True)
-    yield Case("closed form, lines beyond 3 sigma", (1, 2, 3, 4, 5), {"method": "gaussian", "bound": BOUND})
-    fitted = {"method": "samples", "batches": train}
-    yield Case("fitted to the tokens", (3, 5), fitted)
-    yield Case("fitted to the tokens, lines beyond 3 sigma", (1, 2, 3, 4, 5), {**fitted, "bound": BOUND})
-    yield Case("first token apart, one mixture", (3, 5), {"method": "neuronwise"})
-    yield Case("first token apart, one mixture, lines beyond 3 sigma", (3, 5), {"method": "neuronwise", "bound": BOUND})
+    yield Case(f"closed form{own}", (1, 2, 3, 4, 5), {"method": "gaussian", "bound": BOUND})
     for bound in BOUNDS:
         if bound != BOUND:
             yield Case(f"closed form, lines beyond {bound:g} sigma", (3, 5), {"method": "gaussian", "bound": bound})
-            yield Case(f"fitted to the tokens, lines beyond {bound:g} sigma", (3, 5), {**fitted, "bound": bound})
 
 
 def opened(tiny: bool = False) -> tuple[Any, list[Any], list[Any]]:
@@ -87,24 +102,40 @@ def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[
     """Return everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    moments = collect(model, train, groups="first")
-    table: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = known(len(train))
+    moments = {"first": collect(model, train, groups="first")}
     for case in chosen:
+        kind = str(getattr(case.groups, "count", case.groups))
         for degree in case.degrees:
-            row = table.setdefault(case.title, {})[str(degree)] = measured(model, moments, case, degree, held_out)
-            print(f"{case.title}, degree {degree}: {row['change']:+.4f} nats", flush=True)
-    line = convert(model, moments, 1, closed_form=False)  # baselines are for the blocks of a conversion
+            if str(degree) in table.get(case.title, {}):
+                continue
+            if kind not in moments:
+                moments[kind] = collect(model, train, groups=case.groups)
+            began = time.perf_counter()
+            row = measured(model, moments[kind], case, degree, held_out)
+            table.setdefault(case.title, {})[str(degree)] = row
+            seconds = time.perf_counter() - began
+            print(f"{case.title}, degree {degree}: {row['change']:+.4f} nats, {seconds:.0f} s", flush=True)
+            write(NAME, {"batches": len(train), "table": table})
+    line = convert(model, moments["first"], 1, closed_form=False)  # baselines are for the blocks of a conversion
     baselines = evaluate(model, line, held_out, calibration=train)
     found = {"cross-entropy of the model": baselines.original}
     found |= {f"{row.by}: nats added": row.cross_entropy - baselines.original for row in baselines.rows[2:]}
-    return {**found, **headlines(table), "table": table}
+    return {**found, **headlines(table), "batches": len(train), "table": table}
+
+
+def known(batches: int) -> dict[str, Any]:
+    """The rows of a run that was interrupted, if it read as many batches."""
+    path = FOLDER / f"{NAME}.json"
+    found = json.loads(path.read_text())["results"] if path.exists() else {}
+    return dict(found["table"]) if found.get("batches") == batches else {}
 
 
 def main(tiny: bool = False) -> None:
-    """Run everything; about three minutes on an H200."""
+    """Run what is not in the JSON of a run before; about ten minutes on an H200."""
     torch.backends.cuda.matmul.allow_tf32 = False
     model, train, held_out = opened(tiny)
-    save("smollm2", compare(model, train, held_out, cases(train)))
+    save(NAME, compare(model, train, held_out, cases(train)))
 
 
 def headlines(table: dict[str, Any]) -> dict[str, float]:
@@ -113,7 +144,7 @@ def headlines(table: dict[str, Any]) -> dict[str, float]:
     for title, rows in table.items():
         if "beyond" in title and f"beyond {BOUND:g} " not in title:
             continue
-        for degree in ("3", "5"):
+        for degree in sorted(rows.keys() & {"2", "3", "5"}):
             row, said = rows[degree], f"{title}, degree {degree}"
             known = [value for value in row["held_out"] if value is not None]
             results |= {
@@ -151,18 +182,22 @@ def _by_block(table: dict[str, Any]) -> Figure:
 
 
 def _by_bound(table: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
     axis = figure.subplots()
-    for way, style in (("closed form", "o-"), ("fitted to the tokens", "s--")):
-        for degree, color in (("3", "C0"), ("5", "C1")):
-            costs = [table[f"{way}, lines beyond {b:g} sigma"][degree]["change"] for b in BOUNDS]
-            axis.loglog(BOUNDS, costs, style, color=color, markersize=4, label=f"{way}, degree {degree}")
+    for degree, color in (("3", "C0"), ("5", "C1")):
+        costs = [table[f"closed form, lines beyond {b:g} sigma"][degree]["change"] for b in BOUNDS]
+        axis.loglog(BOUNDS, costs, "o-", color=color, markersize=4, label=f"closed form, degree {degree}")
+        for way, style in (("closed form", ":"), ("fitted to the tokens", "--")):
+            chosen = table[f"{way}, lines where best"][degree]["change"]
+            axis.axhline(
+                chosen, linestyle=style, color=color, linewidth=1, label=f"{way}, degree {degree}, bounds chosen"
+            )
     axis.set_xticks(BOUNDS, [f"{b:g}" for b in BOUNDS])
     axis.minorticks_off()
     axis.set_xlabel("bound, standard deviations of a preactivation")
     axis.set_ylabel("nats added, all 30 blocks replaced")
     axis.grid(True, alpha=0.3)
-    axis.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside right upper")
     return figure
 
 

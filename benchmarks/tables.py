@@ -14,18 +14,23 @@ DEGREES = ("1", "2", "3", "4", "5")
 # Rows of the table of costs: title of the case in the JSON, and how a user asks for it.
 COSTS = {
     "closed form": "closed form, polynomials everywhere",
-    "first token apart, one mixture": '`groups="first"`, `method="neuronwise"`, polynomials everywhere',
+    "neuronwise, first token apart": '`groups="first"`, `method="neuronwise"`, polynomials everywhere',
     "fitted to the tokens": '`method="samples"`, polynomials everywhere',
+    "fitted to the tokens, all coefficients": '`method="samples"`, `coefficients="free"`, polynomials everywhere',
     "closed form, lines beyond 3 sigma": "closed form, `bound=3.0`",
-    "first token apart, one mixture, lines beyond 3 sigma": '`method="neuronwise"`, `bound=3.0`',
-    "fitted to the tokens, lines beyond 3 sigma": '`method="samples"`, `bound=3.0`',
+    "closed form, lines where best": 'closed form, `bound="auto"`',
+    "neuronwise, first token apart, lines where best": '`groups="first"`, `method="neuronwise"`, `bound="auto"`',
+    "fitted to the tokens, lines where best": '`method="samples"`, `bound="auto"`',
+    "fitted to the tokens, all coefficients, lines where best": (
+        '`method="samples"`, `coefficients="free"`, `bound="auto"`'
+    ),
 }
 # Columns of the table of errors: case, field, and heading.
 ERRORS = (
     ("closed form", "closed_form", "under the moments"),
     ("closed form", "held_out", "on held-out tokens"),
     ("closed form, lines beyond 3 sigma", "held_out", "`bound=3.0`"),
-    ("fitted to the tokens, lines beyond 3 sigma", "held_out", '`method="samples"`, `bound=3.0`'),
+    ("fitted to the tokens, lines where best", "held_out", '`method="samples"`, `bound="auto"`'),
 )
 
 

@@ -25,6 +25,7 @@ from support.inputs import points
 from support.polynomials import own_arrays
 
 import mlpoly as mp
+from mlpoly.arrays import host
 
 D, H, OUT = 4, 6, 3
 NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.fromkeys(
@@ -375,9 +376,42 @@ def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():
         expected = mp.activations.hermite_coefficients(jnp.tanh, mean, std, 3)
         got = jax.jit(lambda a: a + mp.activations.hermite_coefficients(jnp.tanh, mean, std, 3))(mean * 0)
         assert_close(got, expected, 1e-10)  # under jit the panels are halved once, without a look at the change
-        with pytest.raises(TypeError, match=r"outside jax\.jit"):
-            net, inputs = mp.MLP(make(np.eye(2), JAX64)), mp.Gaussian(make([0.0, 1.0], JAX64))
-            jax.jit(lambda a: a * mp.second_moment(net, inputs).cov)(mean[0])
+        net, inputs = mp.MLP(make(np.eye(2), JAX64)), mp.Gaussian(make([0.0, 1.0], JAX64))
+        got = jax.jit(lambda a: a * mp.second_moment(net, inputs).cov)(std[1])
+        assert_close(got, 2 * mp.second_moment(net, inputs).cov, 1e-14)
+
+
+# -- what is computed with NumPy ---------------------------------------------------------------------------------------
+
+
+def test_operations_of_jax_give_what_numpy_gives(monkeypatch):
+    """JAX arrays with values are computed with by NumPy on a processor, and by JAX elsewhere."""
+    with JAX64.active():
+        net, inputs = build("relu", {key: make(v, JAX64) for key, v in numbers("relu").items()})
+        x = make(X, JAX64)
+        poly = mp.fit(net, inputs, 2)
+        error = mp.fvu(net, poly)
+        assert poly.inputs is inputs
+        monkeypatch.setattr(host, "_compiling", lambda: True)
+        own = mp.fit(net, inputs, 2)
+        for got, want in (poly(x), own(x)), (error.total, mp.fvu(net, own).total):
+            assert isinstance(got, jax.Array) and got.dtype == want.dtype
+            assert_close(got, want, 1e-12)
+
+
+def test_functions_of_the_user_stay_with_their_library():
+    with JAX64.active():
+        values = [make(v, JAX64) for v in (np.eye(2), np.zeros(2), np.ones((1, 2)))]
+        seen = []
+
+        def own(y):
+            seen.append(type(y))
+            return jnp.tanh(y)
+
+        poly = mp.fit(mp.MLP(*values, None, own), mp.Gaussian(make(np.zeros(2), JAX64)), 1)
+        expected = mp.fit(mp.MLP(*values, None, "tanh"), mp.Gaussian(make(np.zeros(2), JAX64)), 1)
+        assert_close(poly.coefficients().linear, expected.coefficients().linear, 1e-10)
+        assert jax.Array in {kind if not issubclass(kind, jax.Array) else jax.Array for kind in seen}
 
 
 def test_constants_are_checked_outside_jit():

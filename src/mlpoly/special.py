@@ -7,11 +7,12 @@ the function at every degree, also in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from mlpoly.arrays import Array, add_product, constant, namespace, namespace_of, promote
+from mlpoly.arrays.placement import counts
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
 WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
@@ -124,23 +125,37 @@ def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array
 
 def clenshaw(coefficients: Array, t: Array) -> Array:
     """The sum of coefficients[k] he_k(t) over k; coefficients (degree + 1, ...) broadcast against t (..., h)."""
+    return recurrence(coefficients)(t)
+
+
+def recurrence(coefficients: Array) -> Callable[[Array], Array]:
+    """`clenshaw` of these coefficients, with what does not depend on t computed once."""
     (coefficients,) = promote(coefficients)  # powers of 16-bit numbers lose their digits
     last = coefficients.shape[0] - 1
     if last == 0:
-        return coefficients[0, ...] + t * 0
+        return lambda t: coefficients[0, ...] + t * 0
     if last <= _HORNER:
         # In powers of t: one pass over the memory less, and equally accurate at low degree.
-        *lower, ahead = in_powers(coefficients)
-        for c in reversed(lower):
-            ahead = add_product(c, t, ahead)
-        return ahead
+        *lower, top = in_powers(coefficients)
+
+        def horner(t: Array) -> Array:
+            ahead = top
+            for c in reversed(lower):
+                ahead = add_product(c, t, ahead)
+            return ahead
+
+        return horner
     # The top two steps hold one coefficient each, so they work on rows of coefficients and not on arrays like t.
-    later = coefficients[last, ...]
-    ahead = add_product(coefficients[last - 1, ...], t, later * (1 / math.sqrt(last)))
-    for k in range(last - 2, -1, -1):
-        start = later * -math.sqrt((k + 1) / (k + 2)) + coefficients[k, ...]
-        ahead, later = add_product(start, t, ahead, 1 / math.sqrt(k + 1)), ahead
-    return ahead
+    top, second = coefficients[last, ...], coefficients[last, ...] * (1 / math.sqrt(last))
+
+    def steps(t: Array) -> Array:
+        later, ahead = top, add_product(coefficients[last - 1, ...], t, second)
+        for k in range(last - 2, -1, -1):
+            start = later * -math.sqrt((k + 1) / (k + 2)) + coefficients[k, ...]
+            ahead, later = add_product(start, t, ahead, 1 / math.sqrt(k + 1)), ahead
+        return ahead
+
+    return steps
 
 
 def in_powers(series: Array) -> list[Array]:
@@ -164,8 +179,7 @@ def times_line(series: Array, offset: Array, slope: Array) -> Array:
     xp, n = namespace_of(series), series.shape[0] - 1
     if n < 1:
         return series[:0, ...] * offset
-    # Roots made where they are needed: those of a list would have to be copied to the device, which waits for it.
-    roots = xp.sqrt(xp.cumulative_sum(xp.ones_like(series[1:, ...]), axis=0))
+    roots = xp.sqrt(counts(n, series))
     beside = series[1:, ...] * roots
     if n > 1:
         beside = xp.concat([beside[:1, ...], add_product(beside[1:, ...], series[: n - 1, ...], roots[: n - 1, ...])])

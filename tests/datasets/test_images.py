@@ -202,22 +202,17 @@ NAN = np.where(np.arange(12)[:, None, None] == 3, np.nan, X)
 
 MISFITS = {
     "one label short": ((X, Y[1:], TEST, TEST_Y), r"y_train of .* holds 11 labels for 12 images in x_train"),
-    "one test image short": ((X, Y, TEST[1:], TEST_Y), r"y_test of .* holds 6 labels for 5 images in x_test"),
     "no images": ((X[:0], Y[:0], TEST, TEST_Y), "y_train of .* holds 0 labels for 0 images"),
-    "no test images": ((X, Y, TEST[:0], TEST_Y[:0]), "y_test of .* holds 0 labels for 0 images"),
     "a scalar": ((np.float64(1), Y, TEST, TEST_Y), "12 labels for 0 images"),
     "labels are floats": ((X, Y / 2, TEST, TEST_Y), "y_train of .* type float64; labels are integers"),
-    "labels are words": ((X, Y.astype(str), TEST, TEST_Y), "y_train of .* labels are integers"),
     "labels are one-hot": ((X, np.eye(3, dtype=int)[Y], TEST, TEST_Y), r"y_train of .* shape \(12, 3\)"),
     "one class": ((X, 0 * Y + 4, TEST, TEST_Y), "y_train of .* the class 4 alone; at least two"),
     "a class in the test alone": ((X, Y, TEST, TEST_Y + 1), r"y_test of .* no training image: \[3\]"),
     "images differ in shape": ((X, Y, TEST[:, 1:], TEST_Y), r"x_test of .* shape \(3, 3\), but x_train of .* \(4, 3\)"),
     "colours": ((X[..., None], Y, TEST[..., None], TEST_Y), r"x_train of .* shape \(12, 4, 3, 1\)"),
-    "a single pixel each": ((X[:, 0, 0], Y, TEST[:, 0, 0], TEST_Y), r"x_train of .* shape \(12,\)"),
     "no pixels": ((X[:, :0], Y, TEST[:, :0], TEST_Y), r"x_train of .* shape \(12, 0, 3\)"),
     "pixels are integers": ((X.astype(int), Y, TEST, TEST_Y), "x_train of .* type int64; pixels are uint8 or floats"),
     "pixels are not finite": ((NAN, Y, TEST, TEST_Y), "x_train of .* NaN or infinite"),
-    "test pixels are not finite": ((X, Y, np.full(TEST.shape, np.inf), TEST_Y), "x_test of .* NaN or infinite"),
     "pickled": ((X.astype(object), Y, TEST, TEST_Y), r"mine\.npz is not a whole .*numpy\.savez"),
 }
 

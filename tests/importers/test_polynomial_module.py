@@ -4,6 +4,7 @@ tests/polynomials/test_polynomial_contract.py compares the values of every form.
 """
 
 import copy
+import pickle
 import re
 
 import numpy as np
@@ -91,11 +92,13 @@ def test_state_dicts_fit_polynomials_of_the_same_shape(form):
 @forms
 def test_inputs_and_coefficients_in_fewer_bits(form):
     module, x = polynomial(form).to_torch().float(), tensor(50, D, dtype=torch.float32)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):  # inputs: computed in float32
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
         narrow = x.to(dtype)
-        out = module(narrow)
+        out, wide = module(narrow), module(narrow.float())
         assert out.dtype == dtype
-        torch.testing.assert_close(out, module(narrow.float()).to(dtype), rtol=0, atol=0)
+        # Neurons multiply in 16 bits: roundings of preactivations, hidden units and outputs.
+        rounding = 4 * torch.finfo(dtype).eps if dtype != torch.float32 and form in ("mlp", "glu") else 0
+        torch.testing.assert_close(out.float(), wide.to(dtype).float(), rtol=0, atol=rounding * float(wide.abs().max()))
     assert module(x.double()).dtype == torch.float64
     with torch.autocast("cpu", torch.bfloat16):
         inside = module(x)
@@ -110,20 +113,46 @@ def test_inputs_and_coefficients_in_fewer_bits(form):
 
 @both
 @pytest.mark.parametrize("bound", [None, 2.0])
-def test_fast_products_err_as_the_network_does(form, bound):
+def test_16_bits_err_as_the_network_does(form, bound):
     poly = polynomial(form, d=64, h=256, o=32)
     x = tensor(50, 64).bfloat16()
     poly = poly if bound is None else poly.bounded(bound)
-    exact, sizes = poly.to_torch()(x.double()), poly.to_torch()(x.double()).norm()
-    fast, safe = poly.to_torch(fast=True), poly.to_torch()
-    error, careful = ((m.float()(x).double() - exact).norm() / sizes for m in (fast, safe))
+    exact, module = poly.to_torch()(x.double()), poly.to_torch().float()
+    error, careful = ((a.double() - exact).norm() / exact.norm() for a in (module(x), module(x.float()).bfloat16()))
     # Rounding to 8 bits of preactivations, hidden units and outputs, each of about 2^-9; only the last one if careful.
     assert 2**-9 / 4 < careful < 2**-9
     assert careful < error < 2**-6
-    assert fast(x).dtype == torch.bfloat16
-    torch.testing.assert_close(fast(x.float()), safe(x.float()), rtol=0, atol=0)  # nothing to gain in 32 bits
-    fused = compiled(fast, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(fused(x), fast(x), rtol=2**-6, atol=float(sizes) * 1e-4)
+    assert module(x).dtype == torch.bfloat16
+    with torch.no_grad():
+        torch.testing.assert_close(module(x.reshape(5, 10, 64)), module(x).reshape(5, 10, 32), rtol=0, atol=0)
+        torch.testing.assert_close(module(x[0]), module(x[:1])[0], rtol=2**-6, atol=float(exact.norm()) * 1e-4)
+    watched = x.clone().requires_grad_()
+    torch.testing.assert_close(module(watched), module(x), rtol=2**-6, atol=float(exact.norm()) * 1e-4)
+    module(watched).float().sum().backward()
+    assert bool((watched.grad != 0).any())
+    fused = compiled(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(fused(x), module(x), rtol=2**-6, atol=float(exact.norm()) * 1e-4)
+
+
+def test_matrices_in_16_bits_follow_the_buffers():
+    module, x = polynomial("glu").to_torch().float(), tensor(5, D).bfloat16()
+    before = module(x)
+    assert len(pickle.dumps(copy.deepcopy(module))) == len(pickle.dumps(polynomial("glu").to_torch().float()))
+    with torch.no_grad():
+        module.readout.mul_(2)
+    biasless = before - module.bias.bfloat16()
+    torch.testing.assert_close(module(x) - module.bias.bfloat16(), 2 * biasless, rtol=2**-5, atol=2**-5)
+    other = polynomial("glu", degree=3).to_torch().float()
+    module.load_state_dict(other.state_dict())
+    torch.testing.assert_close(module(x), before, rtol=0, atol=0)
+    torch.testing.assert_close(module.double()(x), other.double()(x), rtol=0, atol=0)
+
+
+def test_a_coefficient_alone_has_a_gradient_in_16_bits():
+    module = polynomial("glu").to_torch().float()
+    module.series_plain.requires_grad_()
+    module(tensor(5, D).bfloat16()).float().square().sum().backward()
+    assert bool((module.series_plain.grad != 0).any())
 
 
 @both

@@ -184,7 +184,7 @@ def test_sums_have_a_form_up_to_degree_two_only():
 
 
 def test_a_torch_module_has_the_arrays_of_all_stages():
-    module = guarded().to_torch(fast=True)
+    module = guarded().to_torch()
     assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
     assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
     assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)

@@ -80,6 +80,11 @@ def add_product(start: Array, left: Array, right: Array, factor: float = 1.0) ->
     return product
 
 
+def add_scaled(start: Array, other: Array, factor: float) -> Array:
+    """`start + factor * other`, elementwise, in one pass where the library allows."""
+    return sys.modules["torch"].add(start, other, alpha=factor) if is_torch(start) else start + factor * other
+
+
 def accumulate_product(total: Array, left: Array, right: Array, factor: float = 1.0) -> Array:
     """`total + factor * left @ right`, in the memory of `total` where the library allows: use only the result."""
     if is_torch(total):

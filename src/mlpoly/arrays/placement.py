@@ -79,6 +79,13 @@ def eye(n: int, like: Array) -> Array:
     return xp.eye(n, dtype=like.dtype) if is_tracer(like) else xp.eye(n, dtype=like.dtype, device=device(like))
 
 
+def counts(n: int, like: Array) -> Array:
+    """1, 2, ..., n as a column (n, 1, ...) for `like` (n, ...), made on its device: a copy there would wait for it."""
+    xp = namespace_of(like)
+    options = {} if is_tracer(like) else {"device": device(like)}
+    return xp.reshape(xp.arange(1, n + 1, dtype=like.dtype, **options), (-1, *[1] * (len(like.shape) - 1)))
+
+
 def on(a: Array, like: Array) -> Array:
     """Move an array to the library, dtype and device of `like`; within one library gradients flow through."""
     if is_torch(a) and is_torch(like):

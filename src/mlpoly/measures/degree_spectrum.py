@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.host import by_value
 from mlpoly.arrays.placement import cast_result, scalar, to_numpy
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.samples.exact import regression
@@ -29,10 +30,8 @@ class DegreeSpectrum(Tabular, Plottable):
     variance : array (n, o)
         Variance of each output at degree exactly 1, ..., n: the part that the best polynomial of degree k explains
         and the best one of degree k - 1 does not.
-    total, remainder : array (o,)
-        Variance of each output, and above degree n.
-    between : array (o,)
-        Variance of the component means of a mixture; zero under one Gaussian.
+    total, remainder, between : array (o,)
+        Variance of each output, above degree n, and of the component means of a mixture.
     bound : array (o,)
         Bound on the error of `remainder` and `total` from truncated series; zero for exact kernels.
     """
@@ -79,6 +78,7 @@ class DegreeSpectrum(Tabular, Plottable):
         return Table(("degree", "variance of all outputs", "fraction"), tuple(rows), "Degree spectrum")
 
 
+@by_value
 def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int = 8) -> DegreeSpectrum:
     """Variance of a network at polynomial degree 1, 2, ..., `degree`, and above.
 

@@ -6,7 +6,21 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from mlpoly.arrays import Array, as_integer, cast_like, cast_result, chunks, namespace, no_gradients, readable, scalar
+from mlpoly.arrays import (
+    Array,
+    as_integer,
+    cast_like,
+    cast_result,
+    chunks,
+    differentiated,
+    namespace,
+    no_gradients,
+    readable,
+    rounding_error,
+    safe_root,
+    scalar,
+)
+from mlpoly.arrays.host import by_value
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
@@ -18,10 +32,12 @@ from mlpoly.propagation import propagate, takes_third_cumulants
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import FVU, ErrorSums, fvu_of_outputs
 from mlpoly.scores.error_sums import unexplained
+from mlpoly.units import energies
 
 _ROWS = 8192  # samples drawn at once
 
 
+@by_value
 def fvu(
     net: Network | Callable[[Array], Array],
     poly: Polynomial | Callable[[Array], Array],
@@ -37,10 +53,9 @@ def fvu(
 
     Parameters
     ----------
-    net : network
-        On data also any callable from (n, d) to (n, o).
-    poly : Polynomial
-        Of any form and origin: it need not be optimal, nor fitted under these inputs. On data also any callable.
+    net, poly : network, Polynomial
+        The polynomial need not be optimal, nor fitted under these inputs. On data both may be any callable from
+        (n, d) to (n, o).
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Closed form under a distribution, without sampling (MATH 5), or the average over the data, with a standard
         error. By default those that the polynomial was fitted under. For a deep network or a composed polynomial,
@@ -56,8 +71,7 @@ def fvu(
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
     >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
-    >>> x = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> bool(mp.fvu(net, poly, x).total < 0.1)
+    >>> bool(mp.fvu(net, poly, np.random.default_rng(0).standard_normal((1000, 2))) < 0.1)
     True
     """
     inputs = getattr(poly, "inputs", None) if inputs is None else inputs
@@ -81,8 +95,8 @@ def fvu(
     variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
     xp = namespace(variance=variance)
     variance = xp.where(variance > whole.rounding, variance, 0.0)
-    found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
-    return _beside_data(map_arrays(found, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
+    error = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
+    return _beside_data(map_arrays(error, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
 
 
 def far_apart(closed: FVU, data: FVU) -> bool:
@@ -93,29 +107,29 @@ def far_apart(closed: FVU, data: FVU) -> bool:
     return max(one, two) > 2 * min(one, two) and abs(one - two) > chance
 
 
-def _beside_data(found: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU:
+def _beside_data(error: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU:
     """The error in closed form, with that on the rows that the inputs were estimated from if the two are far apart."""
     rows = getattr(inputs, "rows", None)
-    if rows is None or not readable(found.total):
-        return found
+    if rows is None or not readable(error.total):
+        return error
     with no_gradients(net.prototype):
         x = cast_like(rows, net.prototype)
         sums = ErrorSums().update(net(x), poly(x))
         if not bool(namespace(x=x).all(sums.variance > 0)):  # too few rows to see every output vary
-            return found
+            return error
         data = sums.fvu()
-    if not far_apart(found, data):
-        return found
-    if float(data) > float(found):
+    if not far_apart(error, data):
+        return error
+    if float(data) > float(error):
         warnings.warn(
             f"{float(data):.2g} of the variance is unexplained on {rows.shape[0]} rows of the data that the "
-            f"distribution was estimated from, where its closed form says {float(found):.2g}: the data are not like it "
+            f"distribution was estimated from, where its closed form says {float(error):.2g}: the data are not like it "
             f"where the network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see "
             f"mlpoly.check(net, inputs, x).",
             DataWarning,
             stacklevel=3,
         )
-    return replace(found, data=data)
+    return replace(error, data=data)
 
 
 class _Gap(NamedTuple):
@@ -141,7 +155,8 @@ def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
     spread = inner(f, f, degree=n)
     best, own = common(f.best(n), p)
     apart = best.minus(own)
-    miss = spread.tail + inner(apart, apart).total + apart.mean**2
+    miss = spread.tail + apart.mean**2
+    miss = miss + _variance(apart, rounding_error(net.prototype) / 4 * miss)
     # Deviations from the mean have the rounding of the values, variances that of terms that cancel between units.
     xp = namespace(tail=spread.tail)
     eps = 100 * float(xp.finfo(miss.dtype).eps)
@@ -156,6 +171,17 @@ def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
     return _Gap(f.mean, spread.total, apart.mean, miss, bound, rounding)
 
 
+def _variance(apart: Any, limit: Array) -> Array:
+    """Variance (o,) of a function; zero where it is below a limit whatever the correlations, as of a fit to itself."""
+    if isinstance(apart, Expansion) and apart.readout is not None and apart.beyond is None:
+        energy = energies(apart.series(apart.degree), apart.units)[1:, ...]
+        xp = namespace(energy=energy)
+        most = (xp.abs(apart.readout) @ safe_root(xp.sum(energy, axis=0))) ** 2
+        if readable(most, limit) and not differentiated(most) and bool(xp.all(most <= limit)):
+            return most * 0
+    return inner(apart, apart).total
+
+
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:
     """FVU on samples drawn from the inputs, with the estimate of the closure beside it where there is one."""
     inputs = checked_inputs(net, inputs)
@@ -163,9 +189,9 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     for number, rows in enumerate(chunks(draws, _ROWS)):
         x = cast_like(inputs.sample(rows.stop - rows.start, [seed, number]), net.prototype)
         sums = sums.update(net(x), poly(x))
-    found = sums.fvu()
+    error = sums.fvu()
     if not isinstance(inputs, Gaussian) or poly.degree > 2 or poly.piecewise:
-        return found
+        return error
     # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
     best = fit_expansion(net, inputs, poly.degree, pairs=0)
     outputs = propagate(net, inputs, cumulants=3 if takes_third_cumulants(net) else 2)[-1]
@@ -175,4 +201,4 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
     beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
     missed = beyond + xp.sum(spread + level**2) / variance
-    return replace(found, closure=cast_result(missed, net.prototype))
+    return replace(error, closure=cast_result(missed, net.prototype))

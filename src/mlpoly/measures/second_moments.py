@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
+from mlpoly.arrays.host import by_value
 from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.functions import expansions, outputs_of
 from mlpoly.moments import inner
@@ -18,10 +19,8 @@ class SecondMoment(Tabular, Plottable):
 
     Attributes
     ----------
-    mean : array (o,)
-        E[f].
-    raw, cov : array (o, o)
-        E[f f'] and Cov[f].
+    mean, raw, cov : array (o,), array (o, o), array (o, o)
+        E[f], E[f f'] and Cov[f].
     bound : array (o, o)
         Bound on the error of `cov` and `raw` from truncated series, rounding aside; zero for exact kernels.
     """
@@ -37,6 +36,7 @@ class SecondMoment(Tabular, Plottable):
         return Table(("output", "mean", "standard deviation"), tuple(rows), limit=20)
 
 
+@by_value
 def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment:
     """Mean, E[f f'] and covariance of the outputs of a network with one hidden layer, or a polynomial.
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
-from mlpoly.inputs import Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible
+from mlpoly.arrays.host import by_value
+from mlpoly.inputs import Given, Inputs, check_possible, checked_inputs
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import gaussians
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
@@ -59,6 +59,7 @@ class Shapley(Tabular, Plottable):
         return Table(tuple(columns), table, title="A prediction as a sum over its inputs", note=note)
 
 
+@by_value
 def shapley(
     net: Network, x: Array, inputs: Inputs, groups: Any = None, permutations: int | None = None, seed: int = 0
 ) -> Shapley:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from mlpoly.arrays import Array, chunks, constant, namespace, safe_root, stop_gradient
+from mlpoly.arrays import Array, chunks, eye, namespace, on_cpu, safe_root, stop_gradient
 from mlpoly.records import map_arrays, record
 from mlpoly.units.units import Units
 
-# Hidden units in a chunk. About twenty float64 arrays (chunk, chunk) exist at a time: 40 MB and 160 MB.
-_SMALL, _LARGE = 512, 1024
+# Hidden units in a chunk. About twenty float64 arrays (chunk, chunk) exist at a time: 40 MB and 160 MB, on a GPU, whose
+# kernels take longer to launch than to run on less, 640 MB.
+_SMALL, _LARGE, _ON_GPU = 512, 1024, 2048
 
 
 @record
@@ -58,7 +57,8 @@ def angle_count(one: Units, two: Units) -> int:
 
 
 def _parts(units: Units) -> list[slice]:
-    return chunks(units.size, _SMALL if units.size <= 8 * _SMALL else _LARGE)
+    size = _SMALL if units.size <= 8 * _SMALL else _LARGE
+    return chunks(units.size, size if on_cpu(units.directions) else _ON_GPU)
 
 
 def _inner(
@@ -75,7 +75,7 @@ def _inner(
     # Correlations within [-1, 1]; those that differ from +-1 only by rounding become +-1.
     rho = xp.where(xp.abs(rho) > 1 - 64 * float(xp.finfo(rho.dtype).eps), xp.sign(rho), rho)
     if own and rows == columns:  # a unit must correlate with itself by exactly one
-        own_pairs = constant(np.eye(rows.stop - rows.start), rho) > 0
+        own_pairs = eye(rows.stop - rows.start, rho) > 0
         rho = xp.where(own_pairs & (one.scales > 0)[rows][:, None], 1.0, rho)
     if one.gate is None or two.gate is None or gate_spread is None:
         return Angles(rho)

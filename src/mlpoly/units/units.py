@@ -8,7 +8,7 @@ P_i(t_i) + e_i Q_i(t_i), with e_i independent of t_i.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -201,8 +201,13 @@ class Units:
 
     def standardise(self, y: Array) -> Array:
         """The t (..., h) of linear forms y = w.x (..., h)."""
+        return self.standardisation()(y)
+
+    def standardisation(self) -> Callable[[Array], Array]:
+        """The function `standardise`, with what does not depend on y computed once."""
         inverse = self.inverse_scales
-        return add_product(-self.shifts * inverse, y, inverse)
+        start = -self.shifts * inverse
+        return lambda y: add_product(start, y, inverse)
 
     def residual(self, z: Array, t: Array) -> Array:
         """The e (..., h) of second factors z = v.x (..., h): what t does not explain."""

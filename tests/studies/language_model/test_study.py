@@ -324,7 +324,6 @@ def test_text_with_a_tokenizer_a_prompt_and_fits_to_tokens(folder, tmp_path):
     [
         (["--blocks", "layers.9.mlp"], "matches no feedforward block of LlamaForCausalLM. Its blocks (2) are"),
         (["--text", "missing.npy"], "no file missing.npy"),
-        (["--device", "nowhere"], "device 'nowhere' is not usable here"),
         (["--prompt", "a text"], "prompt is text, which needs a tokenizer"),
     ],
 )

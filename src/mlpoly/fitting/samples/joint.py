@@ -23,7 +23,7 @@ from mlpoly.fitting.joint_features import Coefficients, Features, features_of
 from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
-from mlpoly.linalg.shrinkage import ShrunkLeastSquares
+from mlpoly.linalg.shrinkage import MANY, ShrunkLeastSquares
 from mlpoly.networks import Layer, Network, layers_of
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
 from mlpoly.records import replace
@@ -190,6 +190,7 @@ class JointFit:
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
         others, m = self._sums[True], self.features.each.dim_out
         self.learned, values = self._problem(self._sums[False]), _GRID if shrinkage is None else [shrinkage]
+        values = values if m <= MANY else values[:: -(-len(values) // 10)]  # each takes a solution
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
         self.before = scalar(namespace(others=others).linalg.trace(others[m + 1 :, m + 1 :]) / others[0, 0])
         return self

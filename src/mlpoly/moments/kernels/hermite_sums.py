@@ -11,9 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mlpoly.arrays import Array, chunks, constant, namespace
+from mlpoly.arrays import Array, chunks, namespace
 from mlpoly.moments.kernels.conditional import Pairs, filled, pair_moments
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Angles, decay, terms_between
@@ -55,7 +53,7 @@ def remainder(
     # Of a symmetric chunk, the pairs that are needed.
     upper = None
     if one is two and rows == columns:
-        upper = constant(np.triu(np.ones(shape), int(own)), angles.rho) > 0
+        upper = xp.triu(xp.ones_like(angles.rho), k=int(own)) > 0
     limit = max(one.tolerance, two.tolerance) * one.spreads[rows][:, None] * two.spreads[columns][None, :]
     for goal in [c for c in _CUTS if c > degree] or [degree]:
         cut = max(min(goal, longest), degree)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, constant, decidable, eye, namespace
+from mlpoly.arrays import Array, add_product, decidable, eye, namespace
+from mlpoly.arrays.gaps import add_scaled
 from mlpoly.moments.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
 from mlpoly.units import Angles, Units, terms_between
@@ -129,7 +130,9 @@ def beyond_linear(
     xp, (height, width) = namespace(rho=rho), rho.shape
     flat = xp.reshape(rho, (-1,))
     size, total = xp.abs(flat), flat * 0
-    done = constant(np.tril(np.ones((height, width)), -1).ravel() if symmetric else np.zeros(height * width), flat) > 0
+    done = size > 2  # none
+    if symmetric:
+        done = xp.reshape(xp.tril(xp.ones_like(rho), k=-1), (-1,)) > 0
     # Away from |rho| = 1 there is no layer and few nodes leave only rounding errors. Differences of neighbouring
     # breaks need more digits.
     for limit, count in (
@@ -167,23 +170,25 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     first = (1 - size) / (1 + size)  # q at r = |rho|
     x, y = one.at, sign * two.at
     gap = x - y
-    wide, cross = gap * gap / 8, x * y / 2
+    wide, cross = gap * gap * -0.125, x * y * -0.5
     start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), None, 1.0)
     length = 1 - start
-    smallest = float(xp.finfo(rho.dtype).smallest_normal)
+    # The first nodes underflow in float32, and k / q must stay finite.
+    smallest = rho * 0 + float(xp.finfo(rho.dtype).smallest_normal)
     ramps = steps = mixed = rho * 0
     for v, w in nodes:
-        tau = start + length * v
-        q = tau * tau + smallest  # the first nodes underflow in float32, and k / q must stay finite
+        tau = add_scaled(start, length, v)
+        q = add_product(smallest, tau, tau)
         k = 1 + q
-        density = xp.exp(-k * (wide * (k / q) + cross)) * (w / k)  # times dp / d(tau) = 2 / k
-        ramp = density * (q - first) / k  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))
-        ramps = ramps + ramp
+        ratio = k / q
+        density = xp.exp(k * add_product(cross, wide, ratio)) / k  # times w and dp / d(tau) = 2 / k
+        ramp = density / k * (q - first)  # |rho| - r = 2 (q - first) / ((1 + q) (1 + first))
+        ramps = add_scaled(ramps, ramp, w)
         if one.value is not None and two.value is not None:
-            steps, tilt = steps + density, q * (x + y)
+            steps, tilt = add_scaled(steps, density, w), q * (x + y)
             # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit; with x and y swapped for the other.
             jumps = one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)
-            mixed = mixed + ramp * (k / q) * jumps
+            mixed = add_product(mixed, ramp * ratio, jumps, w)
     unit = length * (1 / math.pi)
     total = (one.slope * two.slope) * ramps
     if one.value is not None and two.value is not None:

@@ -23,7 +23,8 @@ from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
 from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.pictures import attack_gallery
 from mlpoly.studies.paper.figures.training_curves import (
     DEGREES,
     INPUTS,

@@ -10,8 +10,8 @@ from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
 from mlpoly.codec import write_table
 from mlpoly.files import make_folder
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, attack_gallery, steering_chart
-from mlpoly.studies.paper.figures.eigenvector_pictures import training_gallery
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
 

@@ -1,18 +1,15 @@
-"""Attacks found in the polynomials: accuracy without singular directions, images without them, steering."""
+"""Attacks found in the polynomials: accuracy without singular directions, and on images that are moved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from mlpoly.charts.chart import Axis, Chart, Dash, Gallery, Mark, Panel, Picture
+from mlpoly.charts.chart import Axis, Chart, Dash, Mark, Panel
 from mlpoly.pages.toolkit.numbers import percent
-from mlpoly.studies.paper.figures.eigenvector_pictures import spread
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.training_curves import MODELS
-from mlpoly.studies.paper.results import Ablation, AttackPictures, Steering
+from mlpoly.studies.paper.results import Ablation, Steering
 
 # The attack comes first, then its controls.
 _DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
@@ -67,28 +64,3 @@ def steering_chart(steering: Sequence[Steering]) -> Chart:
             ]
             panels.append(Panel(marks, x, Axis(title + unit, field.upper(), "log"), choice=(f"step {step}", title)))
     return Chart("Accuracy against the length of the move", panels, ("Network at", "Shown"))
-
-
-def attack_gallery(
-    pictures: AttackPictures, classes: Sequence[str], image_shape: tuple[int, int], columns: int = 1000
-) -> Gallery:
-    """Describe one image with more and more directions removed, then one of each class before and after (figure 4).
-
-    Below an image is the class that the network chooses, red where it is wrong. The first row has at most `columns`
-    images, spread evenly over those given.
-    """
-
-    def cell(pixels: np.ndarray, above: str, choice: int, label: int) -> Picture:
-        mark, colour = (" ✓", "black") if choice == label else ("", "positive")
-        return Picture(np.reshape(pixels, image_shape), above, f"→ {classes[choice]}{mark}", colour)
-
-    p, names = pictures, [classes[label] for label in pictures.labels]
-    shown = spread(len(p.ladder), columns)
-    ladder = [cell(p.ladder[k], f"k = {k}", p.ladder_choices[k], p.ladder_label) for k in shown]
-    before = [Picture(np.reshape(x, image_shape), name) for x, name in zip(p.digits, names, strict=True)]
-    after = [cell(*of) for of in zip(p.ablated, names, p.choices, p.labels, strict=True)]
-    first = f"a {classes[p.ladder_label]} without\nk directions"
-    rows = [(first, ladder), ("one of\neach class", before), ("without all\ndirections", after)]
-    limit = float(max(np.max(p.digits), np.max(p.ladder[0]))) or 1.0
-    note = "pixel, one scale for all images, red below zero; → the network’s choice, ✓ where it is right"
-    return Gallery(rows, palette="ink", limit=limit, note=note)
