@@ -18,6 +18,7 @@ from mlpoly.measures import (
     additive,
     check,
     compare,
+    conditional,
     conditional_mean,
     degree_spectrum,
     fvu,
@@ -42,7 +43,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
     "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
-    "additive", "conditional_mean", "sensitivity", "shapley", "certify", "same_class", "explain",
+    "additive", "conditional", "conditional_mean", "sensitivity", "shapley", "certify", "same_class", "explain",
     "eigenfeatures", "principal_forms", "decompose", "singular_directions", "ablate",
     "report", "he", "progress", "FileFormatError", "TooLargeError", "DataWarning", "QuadratureWarning", "__version__",
 ]  # fmt: skip
