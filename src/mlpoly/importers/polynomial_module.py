@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from mlpoly.arrays import as_float_array, chunks, differentiated, to_numpy
+from mlpoly.importers.fused_neurons import fused_values
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.records import arrays_of, map_arrays, replace
@@ -117,11 +118,13 @@ def _in_16_bits(p: Any, x: torch.Tensor) -> torch.Tensor:
     if torch.compiler.is_compiling() or any(differentiated(a) for a in (y, *arrays_of(p).values())):
         hidden = values(y, z).to(x.dtype)
     else:
-        # In the memory of y, some rows at a time, so that what is computed on the way stays small.
         hidden = y.reshape(-1, y.shape[-1])
         others = None if z is None else z.reshape(hidden.shape)
-        for rows in chunks(hidden.shape[0], max(1, _AT_ONCE // max(1, hidden.shape[1]))):
+        fused = fused_values(p, hidden, others)
+        # Without a kernel in the memory of y, some rows at a time, so that what is computed on the way stays small.
+        for rows in chunks(hidden.shape[0], max(1, _AT_ONCE // max(1, hidden.shape[1]))) if fused is None else ():
             hidden[rows] = values(hidden[rows], None if others is None else others[rows])
+        hidden = hidden if fused is None else fused
         hidden = hidden.reshape(y.shape)
     if p.readout is None:
         return hidden if p.bias is None else hidden + p.bias
