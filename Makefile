@@ -74,7 +74,8 @@ bench-gpu: $(STAMP) ## benchmarks on a GPU
 bench-page: $(STAMP) ## docs/benchmarks.md from the results of the benchmarks
 	$(BIN)/python -m benchmarks.page --keep
 
-bench-check: $(STAMP) ## compare the ratios of the last run with those that are kept
+bench-check: $(STAMP) ## count what the work consists of, and compare all ratios of the last runs with those that are kept
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks counts
 	$(BIN)/python -m benchmarks.check
 
 clean: ## remove the environment, caches, builds and results

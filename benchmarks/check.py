@@ -33,6 +33,7 @@ class Rule(NamedTuple):
 
 # The first that is found in the key decides.
 RULES: tuple[tuple[str, Rule], ...] = (
+    (r": (launches|products /|passes over|compilations)", Rule(False, 1.05)),  # counted, hardly of the machine
     (r"exponent of time per iteration", Rule(False, 0.7, by_difference=True)),  # of milliseconds, with much latency
     (r"slope|exponent", Rule(False, 0.35, by_difference=True)),
     (r"share of", Rule(True, 1.5)),

@@ -120,7 +120,9 @@ def published(results: Mapping[str, Any]) -> str:
         degrees = list(row["fitted"])
         cells = [" ".join(tiny(row[c].get(d)) for d in degrees) if c in row else "" for c in columns]
         kept = " ".join(f"{100 * value:.1f}" for value in row.get("kept", {}).values())
-        rows.append([f"{title}, {row['network'].partition('(')[2].rstrip(')')}", row["inputs"], *cells, kept])
+        rows.append(
+            [f"{title}, {row['network'].partition('(')[2].rstrip(')').replace('->', '→')}", row["inputs"], *cells, kept]
+        )
     return grid(["inputs", *columns.values(), "decisions kept, %"], rows)
 
 

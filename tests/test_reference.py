@@ -10,7 +10,9 @@ PAGES = Path(__file__).parent.parent / "docs" / "reference"
 LISTED = re.findall(r"^::: (\S+)", "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md"))), re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", ["mlpoly", "mlpoly.scores", "mlpoly.lm", "mlpoly.charts", "mlpoly.he"])
+@pytest.mark.parametrize(
+    "module", ["mlpoly", "mlpoly.scores", "mlpoly.lm", "mlpoly.charts", "mlpoly.he", "mlpoly.certificates"]
+)
 def test_every_public_name_is_in_the_reference(module):
     package = importlib.import_module(module)
     objects = {name: getattr(package, name) for name in package.__all__ if not name.startswith("__")}

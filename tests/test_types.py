@@ -31,7 +31,7 @@ reveal_type(by_name.activation)  # Activation
 reveal_type(poly)  # RidgePolynomial
 reveal_type(mixed)  # RidgePolynomial | DensePolynomial | ChaosPolynomial
 reveal_type(mixed.truncate(1).gradient(np.zeros(2)))  # Any
-reveal_type(mp.finetune(by_name, poly, np.eye(2)))  # RidgePolynomial
+reveal_type(mp.finetune(by_name, poly, np.eye(2)))  # DensePolynomial | ChaosPolynomial
 reveal_type(mp.fvu(lambda x: x, poly, np.eye(2)))  # FVU
 reveal_type(poly / 2 + 1)  # RidgePolynomial
 mp.MLP(np.eye(2), activation=3)

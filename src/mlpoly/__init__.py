@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlpoly import activations, polynomials
 from mlpoly._version import __version__
+from mlpoly.certificates import certify, same_class
 from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
@@ -17,6 +18,7 @@ from mlpoly.measures import (
     additive,
     check,
     compare,
+    conditional,
     conditional_mean,
     degree_spectrum,
     fvu,
@@ -41,7 +43,7 @@ __all__ = [  # noqa: RUF022, in the order of the pipeline
     "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
     "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
-    "additive", "conditional_mean", "sensitivity", "shapley", "explain",
+    "additive", "conditional", "conditional_mean", "sensitivity", "shapley", "certify", "same_class", "explain",
     "eigenfeatures", "principal_forms", "decompose", "singular_directions", "ablate",
     "report", "he", "progress", "FileFormatError", "TooLargeError", "DataWarning", "QuadratureWarning", "__version__",
 ]  # fmt: skip

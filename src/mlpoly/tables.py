@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from mlpoly.records import arrays_of
 
 Cell = str | float | int | bool | None  # an entry of a table; None stays empty
 
-_SUBSCRIPT = re.compile(r"\b([A-Za-z]|sum)_(\w+)")  # of the formulas below
-
 
 @dataclass(frozen=True)
 class Table:
@@ -27,7 +24,6 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]  # one entry for each column: a text, a number, or None for an empty place
     title: str = ""
-    formula: str = ""  # line below the title such as "f(x) = W_2 relu(W_1 x + b_1)", with indices written "_1"
     note: str = ""  # remark below the rows
     limit: int | None = None  # number of rows that are shown; by default all, as always in the DataFrame
 
@@ -39,7 +35,7 @@ class Table:
 
     def __str__(self) -> str:
         cells, numeric, remark = self._shown()
-        lines = [self.title, self.formula]
+        lines = [self.title]
         if self.columns:
             widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
             places = [f"{{:{'>' if right else '<'}{width}}}" for right, width in zip(numeric, widths, strict=True)]
@@ -56,10 +52,9 @@ class Table:
             made = (f'<{tag} style="{side}">{escape(text)}</{tag}>' for side, text in zip(sides, texts, strict=True))
             return f"<tr>{''.join(made)}</tr>"
 
-        formula = _SUBSCRIPT.sub(r"<i>\1</i><sub>\2</sub>", escape(self.formula)).replace("<i>sum</i>", "∑")
-        above = [f"<strong>{escape(self.title)}</strong>" if self.title else "", formula]
         # MathJax must not take dollars in names for formulas.
-        parts = ['<div class="tex2jax_ignore mathjax_ignore">', *(f"<div>{line}</div>" for line in above if line)]
+        parts = ['<div class="tex2jax_ignore mathjax_ignore">']
+        parts += [f"<div><strong>{escape(self.title)}</strong></div>"] if self.title else []
         if self.columns:
             signs = ["\N{MINUS SIGN}" if right else "-" for right in numeric]
             body = "".join(row("td", (t.replace("-", m) for t, m in zip(texts, signs, strict=True))) for texts in cells)

@@ -19,6 +19,8 @@ DOCS = Path(__file__).parents[2] / "docs"
         ("SGD / closed form, to excess 0.01", 100.0, 60.0, 45.0),
         ("median FVU", 0.1, 0.105, 0.12),
         ("CUDA against CPU, worst", 1e-14, 5e-14, 2e-13),
+        ("fit, SwiGLU, degree 3: launches", 100, 104, 106),
+        ("fit, ReLU, degree 3: products / W S", 0.625, 0.65, 1.0),
     ],
 )
 def test_worse_means_worse_by_more_than_the_tolerance(key, old, good, bad):

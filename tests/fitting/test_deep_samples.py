@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 from support.backends import TORCH64, assert_close, in_library
-from support.inputs import gaussian, mixture, points, standard_grid
+from support.inputs import gaussian, points, standard_grid
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
 from mlpoly.fitting.deep import sampled
 from mlpoly.fitting.methods import Sampled
-from mlpoly.records import arrays_of, map_arrays, replace
+from mlpoly.records import map_arrays
 
 D, OUT = 3, 2
 
@@ -109,7 +109,7 @@ def begin_with(begun, monkeypatch):
 
 def from_zero(net, degree):
     """Coordinates and, in place of a closed form, terms that are zero."""
-    forward, terms = sampled._begin(net, INPUTS, degree, None)
+    forward, terms = sampled._begin(net, INPUTS, degree)
     return forward, map_arrays(terms, lambda a: a * 0)
 
 
@@ -119,7 +119,7 @@ def test_unbiased_and_its_errors_are_as_stated(name, degree, small_chunks, monke
     """Against quadrature of the network's values, which knows nothing of Jacobians."""
     net, seeds = DEEP[name](), 40
     right, least = optimum(net, degree)
-    begin_with(sampled._begin(net, INPUTS, degree, None), monkeypatch)  # the same closed form for all seeds
+    begin_with(sampled._begin(net, INPUTS, degree), monkeypatch)  # the same closed form for all seeds
     found = [mp.fit(net, INPUTS, degree, method=Sampled(0.0, 512, seed=seed)) for seed in range(seeds)]
     assert all(poly.report.details["chunks"] == 4 for poly in found)
     errors = np.stack([terms_of(poly) for poly in found]) - right
@@ -190,35 +190,22 @@ def test_of_equal_components_a_mixture_is_one_of_them(degree):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Stopping and resuming
+# Stopping
 # ---------------------------------------------------------------------------------------------------------------------
 
 
 def assert_same_fit(one, two):
     assert_close(terms_of(one), terms_of(two))
     assert one.report.converged == two.report.converged
-    for name in ("samples", "seed", "chunk", "chunks"):
-        assert one.report.details[name] == two.report.details[name]
+    assert one.report.details == two.report.details
     for name in ("excess", "misfit", "fvu"):
         assert getattr(one.report, name) == pytest.approx(getattr(two.report, name), rel=1e-9)
-
-
-@pytest.mark.parametrize("degree", [0, 1, 2])
-def test_resuming_equals_one_longer_run(degree, small_chunks):
-    net = DEEP["two layers"]()
-    whole = mp.fit(net, INPUTS, degree, method=Sampled(0.0, 1280, seed=3))
-    part = mp.fit(net, INPUTS, degree, method=Sampled(0.0, 512, seed=3))
-    assert (part.report.details["samples"], whole.report.details["samples"]) == (512, 1280)
-    assert_same_fit(mp.fit(net, INPUTS, degree, method=Sampled(0.0, 1280, start=part)), whole)
-    assert distance(part, whole) > 0
 
 
 def test_a_smaller_tolerance_takes_more_samples_and_holds(small_chunks):
     net = DEEP["two layers"]()
     poly = mp.fit(net, INPUTS, 2, method=Sampled(0.3))
-    again = mp.fit(net, INPUTS, 2, method=Sampled(0.3, start=poly))
-    assert_same_fit(again, poly)
-    finer = mp.fit(net, INPUTS, 2, method=Sampled(0.01, start=poly))
+    finer = mp.fit(net, INPUTS, 2, method=Sampled(0.01))
     assert finer.report.details["samples"] > poly.report.details["samples"]
     assert finer.report.excess <= 0.01 * finer.report.misfit
     assert finer.report.converged
@@ -279,13 +266,8 @@ def test_no_gradients_are_recorded():
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def sampled_fit(net=ONE_LAYER, inputs=INPUTS, degree=1, start=None):
-    return mp.fit(net, inputs, degree, method=Sampled(start=start))
-
-
-def other_weights():
-    net = replace(ONE_LAYER, **{name: 2 * a for name, a in arrays_of(ONE_LAYER).items()})
-    return sampled_fit(net, start=sampled_fit())
+def sampled_fit(net=ONE_LAYER, inputs=INPUTS, degree=1):
+    return mp.fit(net, inputs, degree, method=Sampled())
 
 
 @mistakes(
@@ -297,14 +279,6 @@ def other_weights():
         ("half a seed", lambda: Sampled(seed=0.5), TypeError, "seed", "integer"),
         ("degree 3", lambda: sampled_fit(degree=3), ValueError, "degree", "composed"),
         ("degree True", lambda: sampled_fit(degree=True), TypeError, "degree", "integer"),
-        ("another kind", lambda: sampled_fit(start=mp.fit(ONE_LAYER, INPUTS, 1)), TypeError, "start", "sampled"),
-        ("start without its report", lambda: sampled_fit(start=replace(sampled_fit(), report=None)), TypeError, "start",
-         "leave it out"),
-        ("another degree", lambda: sampled_fit(degree=2, start=sampled_fit()), ValueError, "start", "resume it"),
-        ("other inputs", lambda: sampled_fit(inputs=gaussian(7, D), start=sampled_fit()), ValueError, "start",
-         "under the same"),
-        ("start fitted to other weights", other_weights, ValueError, "fitted to another network"),
-        ("start under a mixture", lambda: sampled_fit(inputs=mixture(D), start=sampled_fit()), ValueError, "start"),
         ("samples", lambda: sampled_fit(inputs=points(D)), TypeError, "method 'sampled' needs a Gaussian"),
         ("jumps", lambda: sampled_fit(network("MLP", "step", D, 4, OUT)), ValueError, "'step' jumps", "closed form"),
         ("overflow", lambda: sampled_fit(mp.Chain([mp.MLP(1e90 * np.eye(D), activation="square")] * 2)), ValueError,

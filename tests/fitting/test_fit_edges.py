@@ -133,17 +133,6 @@ def test_any_sizes(build, d, h, o, degree, rng):
     assert_close(poly(x), exact.truncate(degree)(x))
 
 
-@NETS
-@pytest.mark.parametrize("degree", [0, 2])
-def test_no_neurons_leave_the_bias(build, degree, rng):
-    net = build(rng, h=0)
-    poly = mp.fit(net, mp.Gaussian(rng.standard_normal(3), covariance(rng, 3)), degree)
-    bias = net.b2 if build is mlp else net.b_down
-    np.testing.assert_array_equal(poly(rng.standard_normal((4, 3))), np.broadcast_to(bias, (4, 2)))
-    np.testing.assert_array_equal(poly.coefficients().constant, bias)
-    assert not np.any(poly.coefficients().linear) and not np.any(poly.coefficients().quadratic)
-
-
 @pytest.mark.parametrize("degree", DEGREES)
 def test_one_neuron_one_input_by_hand(degree):
     """act(m + s t) under x ~ N(mu, v): the series of the activation itself."""
@@ -218,13 +207,6 @@ def test_missing_biases_are_zeros(degree, rng):
     for short, explicit in pairs:
         assert_close(short(x), explicit(x), 1e-15)
         assert_close(mp.fit(short, gaussian, degree)(x), mp.fit(explicit, gaussian, degree)(x), 1e-15)
-
-
-def test_lists_are_numpy_arrays():
-    net = mp.MLP([[1.0, -1.0]], [0.5], [[2.0]], [1.0], activation="square")
-    poly = mp.fit(net, mp.Gaussian([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]]))
-    assert_close(poly([1.0, 2.0]), net([1.0, 2.0]))
-    assert poly.degree == 2
 
 
 # -- very large and very small weights --------------------------------------------------------------------------------

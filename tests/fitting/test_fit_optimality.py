@@ -85,29 +85,13 @@ def test_residual_is_orthogonal_to_every_monomial(kind, activation):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_perturbing_any_coefficient_hurts(kind):
-    net, inputs = make_net(kind, "gelu", 3), make_gaussian(3)
-    x, w = grid(inputs, NODES)
-    residual = net(x) - mp.fit(net, inputs, degree=3)(x)
-    best = w @ residual**2
-    for column in monomials(x, 3).T:
-        step = 1e-3 * column[:, None] / math.sqrt(w @ column**2)
-        for sign in (-1, 1):
-            assert np.all(w @ (residual + sign * step) ** 2 > best)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_not_optimal_under_another_gaussian(kind):
-    """Negative control of the two tests above."""
+    """Negative control of the test above."""
     net, inputs = make_net(kind, "gelu", 3), make_gaussian(3)
     x, w = grid(make_gaussian(3, seed=2), NODES)
-    residual = net(x) - mp.fit(net, inputs, degree=1)(x)
     v = monomials(x, 1)
-    inner = np.abs((v * w[:, None]).T @ residual) / np.sqrt(w @ v**2)[:, None]
-    assert np.max(inner) > 1e-3
-    best = w @ residual**2
-    steps = [sign * 1e-4 * c[:, None] / math.sqrt(w @ c**2) for c in v.T for sign in (-1, 1)]
-    assert any(np.any(w @ (residual + step) ** 2 < best) for step in steps)
+    inner = (v * w[:, None]).T @ (net(x) - mp.fit(net, inputs, degree=1)(x)) / np.sqrt(w @ v**2)[:, None]
+    assert np.max(np.abs(inner)) > 1e-3
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -194,16 +178,3 @@ def test_kinked_networks_equal_piecewise_quadrature(kind, activation, d):
         poly = mp.fit(net, inputs, degree=degree)
         # 1e-11: the Gram matrix of raw monomials of degree 5 has a condition number of about 1e5.
         assert_close(monomial_coefficients(poly), projected(net, inputs, degree), 1e-11)
-
-
-def test_monte_carlo_in_standard_errors():
-    """No quadrature at all: a wide ReLU net in ten dimensions; residual against random quadratics."""
-    rng = np.random.default_rng(3)
-    inputs = make_gaussian(10)
-    net = mp.MLP(rng.standard_normal((40, 10)), rng.standard_normal(40), rng.standard_normal((1, 40)), None, "relu")
-    x = inputs.sample(100_000, seed=4)
-    residual = (net(x) - mp.fit(net, inputs, degree=2)(x))[:, 0]
-    for _ in range(20):
-        a, b = rng.standard_normal((2, 10))
-        products = residual * (x @ a) * (x @ b)
-        assert abs(np.mean(products)) <= 5 * np.std(products) / math.sqrt(len(x))

@@ -85,16 +85,10 @@ def test_affine_change_of_variables_commutes_with_fitting(case, degree, inner):
 
 
 @given(CASES, DEGREES, FACTORS)
-def test_outputs_scale(case, degree, factor):
-    scaled = case.fit(degree, W_down=factor * case.parts["W_down"], b_down=factor * case.parts["b_down"])
-    assert_close(scaled(case.x), factor * case.fit(degree)(case.x))
-
-
-@given(CASES, DEGREES)
-def test_the_bias_moves_the_constant(case, degree):
+def test_outputs_scale_and_move(case, degree, factor):
     shift = case.normal(len(case.parts["b_down"]))
-    moved = case.fit(degree, b_down=case.parts["b_down"] + shift)
-    assert_close(moved(case.x), case.fit(degree)(case.x) + shift)
+    changed = case.fit(degree, W_down=factor * case.parts["W_down"], b_down=factor * case.parts["b_down"] + shift)
+    assert_close(changed(case.x), factor * case.fit(degree)(case.x) + shift)
 
 
 @given(CASES, DEGREES)

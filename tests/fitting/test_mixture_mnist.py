@@ -4,7 +4,6 @@ Needs the four IDX files (train-images-idx3-ubyte.gz and so on) in the folder mn
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,38 +139,3 @@ def test_below_every_other_closed_form(net, mix, poly, best, data):
     x, _ = digits("t10k", 5000)
     assert fvu(poly) < 0.2 * fvu(mp.fit(net, mp.Gaussian.standard(196), 2))
     assert np.mean(np.argmax(net(x), axis=1) == np.argmax(poly(x), axis=1)) > 0.8
-
-
-def test_the_gradient_vanishes_in_standard_errors(net, mix, best):
-    """Residual times random quadratics, on samples; at the answer of one Gaussian it does not vanish."""
-    x = mix.sample(20_000, seed=2)
-    pooled = mp.Gaussian(mix.mean, mix.covariance)
-    residual, control = net(x) - best(x), net(x) - mp.fit(net, pooled, 2)(x)
-    rng = np.random.default_rng(0)
-    scores = []
-    for _ in range(20):
-        a, b = rng.standard_normal((2, 196))
-        feature = ((x - mix.mean) @ a * ((x - mix.mean) @ b))[:, None]
-        products, others = residual * feature, control * feature
-        assert np.all(np.abs(products.mean(axis=0)) <= 5 * products.std(axis=0) / np.sqrt(len(x)))
-        scores.append(np.abs(others.mean(axis=0)) / others.std(axis=0) * np.sqrt(len(x)))
-    assert np.max(scores) > 10
-
-
-def test_single_precision_throughout(net, mix, poly):
-    """Statistics and weights in float32, as they usually are."""
-    names = (
-        ("W1", "b1", "W2", "b2")
-        if isinstance(net, mp.MLP)
-        else ("W_gate", "b_gate", "W_up", "b_up", "W_down", "b_down")
-    )
-    narrow = replace(net, **{n: getattr(net, n).astype(np.float32) for n in names})
-    covs = np.stack([g.covariance for g in mix.components]).astype(np.float32)
-    rounded = mp.GaussianMixture.of(
-        mix.weights.astype(np.float32),
-        [mp.Gaussian(m.astype(np.float32), c) for m, c in zip(mix.means, covs, strict=True)],
-    )
-    quick = mp.fit(narrow, rounded, 2, method=mp.methods.Exact(tolerance=1e-3))
-    assert quick.quadratic.dtype == np.float32 and quick.report.converged
-    x = mix.sample(5000, seed=3)
-    assert mp.fvu(net, quick, x).total <= 1.01 * mp.fvu(net, poly, x).total + 1e-4

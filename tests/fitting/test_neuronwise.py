@@ -113,14 +113,6 @@ def test_never_worse_than_the_pooled_gaussian(kind, degree):
     assert np.all(best <= own * (1 + 1e-9))
 
 
-def test_losses_fall_with_the_degree():
-    net, mix = make_net("MLP", "tanh", 2, o=None, scale=0.5), make_mixture(2)
-    x, w = grid(mix, 40)
-    losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in range(8)]
-    for a, b in itertools.pairwise(losses):
-        assert np.all(b <= a * (1 + 1e-9))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Properties
 # ---------------------------------------------------------------------------------------------------------------------

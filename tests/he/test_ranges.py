@@ -11,8 +11,7 @@ from support.inputs import gaussian, mixture
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.he.bounds import _polynomial_range
-from mlpoly.he.circuit import LinearTerm
+from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
 
 D = 4
 INPUTS = gaussian(d=D)
@@ -75,13 +74,13 @@ def test_no_point_of_a_box_exceeds_its_bounds(circuit):
     low, high = INPUTS.mean - 0.7, INPUTS.mean + 1.1
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
     x = np.concatenate([corners, rng.uniform(low, high, (3000, D))])
-    bounds = mp.he.bound(circuit, low, high)
+    bounds = mp.he.bound(circuit, low, high, seconds=1)
     sizes = [np.abs(u).max() for u in circuit.run(x).entries]
     assert bounds.sizes[0] == pytest.approx(sizes[0], rel=1e-12)  # a linear form is largest at a corner
     assert all(found <= bound * (1 + 1e-12) for found, bound in zip(sizes, bounds.sizes, strict=True))
     values = circuit(x)
     assert (values <= bounds.high + 1e-9).all() and (values >= bounds.low - 1e-9).all()
-    assert bounds.fits and not mp.he.bound(circuit, low - 1e4, high + 1e4).fits
+    assert bounds.fits and not mp.he.bound(circuit, low - 1e4, high + 1e4, seconds=0).fits
 
 
 @pytest.mark.parametrize("circuit", [DEEP, SKIP])
@@ -90,13 +89,14 @@ def test_no_point_of_an_ellipsoid_exceeds_its_bounds(circuit):
     z = rng.standard_normal((3000, D))
     factor = np.linalg.cholesky(INPUTS.covariance)
     x = INPUTS.mean + 2.0 * (z / np.linalg.norm(z, axis=1, keepdims=True)) @ factor.T
-    bounds = mp.he.bound(circuit, inputs=INPUTS, radius=2.0)
+    bounds = mp.he.bound(circuit, inputs=INPUTS, radius=2.0, seconds=1)
     values = circuit(x)
     assert (values <= bounds.high).all() and (values >= bounds.low).all()
     # Under the Gaussian of the fit each form of a plain first layer has one standard deviation per radius.
     assert bounds.sizes[0] == pytest.approx(2.0 / circuit.layers[0].radius, rel=1e-12)
-    wide = mp.he.bound(circuit, inputs=mp.GaussianMixture.of(np.array([0.5, 0.5]), [INPUTS, INPUTS]), radius=2.0)
-    np.testing.assert_allclose(wide.high, bounds.high, rtol=1e-12)
+    twice = mp.GaussianMixture.of(np.array([0.5, 0.5]), [INPUTS, INPUTS])
+    one, two = (mp.he.bound(circuit, inputs=g, radius=2.0, seconds=0) for g in (INPUTS, twice))
+    np.testing.assert_array_equal(two.high, one.high)
 
 
 def test_outputs_of_products_alone_have_bounds():
@@ -111,24 +111,49 @@ def test_outputs_of_products_alone_have_bounds():
 
 def test_a_box_in_single_precision_is_not_rounded():
     low, high = np.full(D, 0.1, dtype=np.float32), np.full(D, 100.0, dtype=np.float32)
-    single, double = mp.he.bound(DEEP, low, high), mp.he.bound(DEEP, low.astype(float), high.astype(float))
+    single, double = (
+        mp.he.bound(DEEP, *sides, seconds=0) for sides in ((low, high), (low.astype(float), high.astype(float)))
+    )
     np.testing.assert_array_equal([single.low, single.high], [double.low, double.high])
 
 
-def test_range_of_polynomials_of_one_unit():
+def test_units_whose_rows_have_different_polynomials():
+    """A circuit of another origin: every entry of a matrix has a polynomial of its own."""
     rng = np.random.default_rng(2)
-    low, high = np.array([-0.5, 0.3, -2.0]), np.array([0.7, 0.3, 1.5])
-    for degree in (1, 2, 5, 8):
-        terms = [LinearTerm(rng.standard_normal((2, 3)), 1, k) for k in range(1, degree + 1)]
-        u = np.linspace(low, high, 2001)
-        values = sum(u[:, None, :] ** t.power * t.matrix for t in terms)
-        below, above = _polynomial_range(terms, (low, high))
-        rounding = 1e-12 * (1 + np.abs(values).max())
-        assert (below <= values.min(axis=0) + rounding).all() and (above >= values.max(axis=0) - rounding).all()
-        if degree == 1:  # exact for lines
-            np.testing.assert_allclose(below, values.min(axis=0), atol=1e-12)
-        # By Cauchy's inequality and Parseval's equation no wider than sqrt(2 n) times the range.
-        assert (above - below <= (2 * degree) ** 0.5 * np.ptp(values, axis=0) + rounding).all()
+    first = LinearTerm(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 0)
+    outputs = tuple(LinearTerm(np.c_[rng.standard_normal((2, 2)), np.zeros(2)], 1, k) for k in (1, 2, 3))
+    circuit = Circuit((EncryptedLayer((first,), (), 3, 1.0, "layer 1"),), outputs)
+    bounds = mp.he.bound(circuit, -1.0, [0.5, 2.0], seconds=1)
+    grid = np.stack(np.meshgrid(np.linspace(-1, 0.5, 301), np.linspace(-1, 2, 301)), axis=-1).reshape(-1, 2)
+    values = circuit(grid)
+    assert (values <= bounds.high + 1e-12).all() and (values >= bounds.low - 1e-12).all()
+    # Sums of functions of one input each: the sum of their ranges is the range, up to the grid and the panels.
+    np.testing.assert_allclose(bounds.high, values.max(axis=0), atol=2e-3 * np.abs(values).max())
+
+
+def test_a_circuit_says_which_layer_exceeds_its_budget():
+    bounds = mp.he.bound(DEEP, INPUTS.mean - 200, INPUTS.mean + 200, seconds=1)
+    assert not bounds.fits and DEEP.layers[1].name in bounds.excess
+    assert all(times > 1 for times in bounds.excess.values())
+    assert f"{DEEP.layers[1].name} may exceed 2^19" in str(bounds)
+    assert max(bounds.found) <= max(bounds.sizes)
+
+
+def test_ranges_chosen_from_a_box_hold_everywhere_in_it():
+    rng = np.random.default_rng(3)
+    low, high = INPUTS.mean - 2.0, INPUTS.mean + 3.0
+    for chosen in (
+        mp.fit(network("GLU", d=D), INPUTS, 2),
+        mp.fit(chain(sizes=(D, 6, 5, 3)), INPUTS, 3, method="composed"),
+    ):
+        circuit = chosen.to_he(within=(low, high))
+        x = np.concatenate([rng.uniform(low, high, (2000, D)), np.where(rng.random((2000, D)) < 0.5, low, high)])
+        sizes = [np.abs(u).max() for u in circuit.run(x).entries]
+        assert all(0.05 < size <= 1 for size in sizes)
+        np.testing.assert_allclose(circuit(x), chosen(x), atol=1e-9 * np.abs(chosen(x)).max())
+        assert all(size <= 1 + 1e-9 for size in mp.he.bound(circuit, low, high, seconds=1).sizes)
+    with pytest.raises(ValueError, match="within must be the two sides of a box"):
+        chosen.to_he(within=3.0)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +165,9 @@ def test_range_of_polynomials_of_one_unit():
         ({"low": 1.0, "high": 0.0}, ValueError, "low must not be above high"),
         ({"inputs": mp.Samples(np.zeros((3, D))), "radius": 2.0}, TypeError, "inputs must be a Gaussian"),
         ({"inputs": INPUTS, "radius": -1.0}, ValueError, "radius must be a positive number"),
-        ({"inputs": mp.Gaussian.standard(3), "radius": 2.0}, ValueError, "3 dimensions, but the circuit has 4 inputs"),
+        ({"inputs": mp.Gaussian.standard(3), "radius": 2.0}, ValueError, "3 dimensions, but the function has 4 inputs"),
         ({"low": np.zeros(3), "high": 1.0}, ValueError, r"low has shape \(3,\), expected \(4,\)"),
-        ({"low": -np.inf, "high": np.inf}, ValueError, "low holds 1 NaN or infinite"),
+        ({"low": -np.inf, "high": np.inf}, ValueError, "low must be finite"),
     ],
 )
 def test_bad_regions(arguments, error, match):

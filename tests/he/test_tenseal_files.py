@@ -60,6 +60,79 @@ def test_public_keys_do_not_decrypt(session, tmp_path):
     assert_explained(lambda: server.decrypt(server.encrypt(X)), ValueError, ("public keys only", "session that made"))
 
 
+CLIENT = """
+import sys
+import numpy as np
+from mlpoly.he import client, load_client, load_layout
+layout = load_layout("layout.safetensors")
+if sys.argv[1] == "ask":
+    one = client(layout)
+    one.save_keys("keys.safetensors")
+    one.save_secret("secret.safetensors", "a passphrase")
+    one.encrypt(np.load("x.npy")).save("question.safetensors")
+else:
+    one = load_client(layout, "secret.safetensors", "a passphrase")
+    np.save("outputs.npy", one.decrypt(one.load("answer.safetensors")))
+"""
+
+
+@pytest.mark.process
+def test_a_client_without_weights_asks_stops_and_reads_the_answer(session, tmp_path):
+    mp.he.layout(CIRCUIT, X.min(axis=0), X.max(axis=0)).save(tmp_path / "layout.safetensors")
+    assert set(read_tensors(tmp_path / "layout.safetensors")[1]) == {"low", "high"}  # no weights
+    np.save(tmp_path / "x.npy", X)
+    subprocess.run([sys.executable, "-c", CLIENT, "ask"], cwd=tmp_path, check=True)
+    mp.he.save_circuit(CIRCUIT, tmp_path / "circuit.safetensors")
+    subprocess.run([sys.executable, "-c", SERVER], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", CLIENT, "read"], cwd=tmp_path, check=True)
+    assert np.all(np.abs(np.load(tmp_path / "outputs.npy") - CIRCUIT(X)) < 16 * session.noise(X))
+
+
+@pytest.fixture(scope="module")
+def client():
+    return mp.he.client(mp.he.layout(CIRCUIT, X.min(axis=0), X.max(axis=0)))
+
+
+def test_mistakes_of_clients_are_explained(session, client, tmp_path):
+    path = tmp_path / "secret"
+    client.save_secret(path, "right")
+    again = mp.he.load_client(client.layout, path, "right")
+    public = load_session(CIRCUIT, saved_keys(session, tmp_path))
+    for act, patterns in (
+        (lambda: mp.he.load_client(client.layout, path, "wrong"), ("passphrase does not open",)),
+        (lambda: client.save_secret(path, ""), ("passphrase must be a text", "not written in the clear")),
+        (lambda: public.save_secret(path, "right"), ("public keys only",)),
+        (lambda: again.save_keys(path), ("saved when it made them",)),
+        (lambda: client.encrypt(X + 100), (r"input 0 in row 0 of x is .*, and the server takes", "check=False")),
+        (lambda: mp.he.layout(CIRCUIT, low=0.0), ("low and high come together",)),
+        (lambda: mp.he.layout(CIRCUIT, 1.0, 0.0), ("low must not be above high",)),
+    ):
+        assert_explained(act, ValueError, patterns)
+    assert client.encrypt(X + 100, check=False).rows == 3
+    assert b"right" not in path.read_bytes()
+
+
+def saved_keys(session, folder):
+    session.save_keys(folder / "keys")
+    return folder / "keys"
+
+
+@PROPERTY
+@given(
+    change=st.sampled_from([{"dim_in": 0}, {"block": 1}, {"levels": 9}, {"steps": [0]}, {"period": "4"}, {"low": None}])
+)
+def test_damaged_layouts_are_refused(client, change, tmp_path):
+    client.layout.save(tmp_path / "layout")
+    header, arrays = read_tensors(tmp_path / "layout")
+    if "low" in change:
+        del arrays["low"]
+    else:
+        header |= change
+    write_tensors(tmp_path / "layout", arrays, header)
+    with pytest.raises(FileFormatError, match="damaged"):
+        mp.he.load_layout(tmp_path / "layout")
+
+
 PARAMETERS = [{"levels": 10**12}, {"levels": 1}, {"scale_bits": "40"}, {"ring_dimension": None}, {"more": 1}]
 
 

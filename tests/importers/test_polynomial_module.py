@@ -4,6 +4,7 @@ tests/polynomials/test_polynomial_contract.py compares the values of every form.
 """
 
 import copy
+import pickle
 import re
 
 import numpy as np
@@ -133,6 +134,20 @@ def test_16_bits_err_as_the_network_does(form, bound):
     torch.testing.assert_close(fused(x), module(x), rtol=2**-6, atol=float(exact.norm()) * 1e-4)
 
 
+def test_matrices_in_16_bits_follow_the_buffers():
+    module, x = polynomial("glu").to_torch().float(), tensor(5, D).bfloat16()
+    before = module(x)
+    assert len(pickle.dumps(copy.deepcopy(module))) == len(pickle.dumps(polynomial("glu").to_torch().float()))
+    with torch.no_grad():
+        module.readout.mul_(2)
+    biasless = before - module.bias.bfloat16()
+    torch.testing.assert_close(module(x) - module.bias.bfloat16(), 2 * biasless, rtol=2**-5, atol=2**-5)
+    other = polynomial("glu", degree=3).to_torch().float()
+    module.load_state_dict(other.state_dict())
+    torch.testing.assert_close(module(x), before, rtol=0, atol=0)
+    torch.testing.assert_close(module.double()(x), other.double()(x), rtol=0, atol=0)
+
+
 def test_a_coefficient_alone_has_a_gradient_in_16_bits():
     module = polynomial("glu").to_torch().float()
     module.series_plain.requires_grad_()
@@ -156,7 +171,6 @@ def test_gradients_of_input_and_coefficients(form):
 
 
 @forms
-@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
 def test_compiles_without_graph_breaks(form):
     module = polynomial(form).to_torch().float()
     # The chaos form looks up its exponents, which torch.compile does outside the graph.

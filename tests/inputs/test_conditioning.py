@@ -146,18 +146,6 @@ def test_mixture_against_bayes(known):
         assert_close(mine.covariance, cov, 1e-12)
 
 
-def test_far_from_all_components():
-    """Densities that underflow still have ratios."""
-    mix = mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]))
-    found = mix.condition({0: 100.0})
-    assert found.weights[-1] == pytest.approx(1.0) and np.isfinite(found.weights).all()
-    exact = 1 / (1 + math.exp(-(100.0**2 - 99.0**2) / 2 * 0.1))
-    near = mp.GaussianMixture(
-        np.array([0.5, 0.5]), np.array([[0.0, 0.0], [1.0, 0.0]]), np.full((2, 2), 10.0), shared=False
-    )
-    assert near.condition({0: 100.0}).weights[-1] == pytest.approx(exact, rel=1e-12)
-
-
 def test_components_of_different_rank():
     """A component in which x_0 is fixed has an infinite density there, and none elsewhere."""
     covs = np.stack([np.eye(2), np.diag([0.0, 4.0])])
@@ -184,20 +172,6 @@ def test_components_in_the_same_line():
         assert_close(found.means, np.tile([v for i, v in enumerate(along) if i not in known], (2, 1)), 1e-13)
     with pytest.raises(ValueError, match="no component of the mixture can have"):
         mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0], [1, 0]]), np.zeros((2, 2, 2))).condition({0: 0.5})
-
-
-def test_total_expectation_of_a_mixture():
-    """Averages over x_S of the conditional mean and second moment are those of the mixture: by quadrature over x_0."""
-    mix = mixture(3, c=2)
-    x = np.linspace(-14, 14, 281)
-    p = sum(w * np.exp(-((x - g.mean[0]) ** 2) / (2 * g.cov[0, 0])) / np.sqrt(2 * np.pi * g.cov[0, 0])
-            for w, g in zip(mix.weights, mix.components, strict=True)) * (x[1] - x[0])  # fmt: skip
-    keep = p > 1e-17
-    found = [mix.condition({0: value}) for value in x[keep].tolist()]
-    assert_close(p[keep] @ np.stack([f.mean for f in found]), mix.mean[1:], 1e-12)
-    second = np.stack([f.covariance + np.outer(f.mean, f.mean) for f in found])
-    expected = mix.covariance[1:, 1:] + np.outer(mix.mean[1:], mix.mean[1:])
-    assert_close(np.einsum("n,nij->ij", p[keep], second), expected, 1e-12)
 
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
@@ -228,14 +202,13 @@ def test_singular_in_single_precision():
 
 def test_gradients_flow_to_the_covariance():
     torch = pytest.importorskip("torch")
-    mean, cov = torch.tensor(G.mean).requires_grad_(), torch.tensor(G.cov).requires_grad_()
-    weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    (mp.Gaussian(mean, cov).condition({1: 2.0}).mean @ weights).backward()
-    step = 1e-6 * np.random.default_rng(0).standard_normal((4, 4))
-    step = step + step.T
-    ends = [mp.Gaussian(G.mean, G.cov + s * step).condition({1: 2.0}).mean @ weights.numpy() for s in (-1, 1)]
-    assert float((cov.grad * torch.tensor(step)).sum()) == pytest.approx((ends[1] - ends[0]) / 2, rel=1e-6)
-    assert mean.grad is not None and float(mean.grad[0]) == pytest.approx(1.0)
+
+    def moments(mean, root):
+        found = mp.Gaussian(mean, root @ root.T).condition({1: 2.0})
+        return found.mean, found.cov
+
+    leaves = [torch.tensor(a, requires_grad=True) for a in (G.mean, np.linalg.cholesky(G.cov))]
+    assert torch.autograd.gradcheck(moments, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import nn
 
 import mlpoly as mp
 from mlpoly.importers import find_blocks
-from mlpoly.lm import FeatureSet, block_features, check_features, collect, describe, graft, read_features, steer
+from mlpoly.lm import FeatureSet, block_features, check_features, collect, graft, read_features, steer
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.reading.block_features import logit_directions
 
@@ -177,7 +177,7 @@ def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(ma
     features, batches = block_features(poly, model, name, k=3), token_ids(2)
     found = read_features(model, features, batches, tokenizer=WORDS)
     assert all(reading.raises == reading.lowers == () and reading.positive for reading in found)
-    assert "raises and lowers: the head does not read the residual stream" in describe(found[0])
+    assert "raises and lowers: the head does not read the residual stream" in str(found[0])
     assert str(found).splitlines()[2:]  # it prints as a table all the same
     for refused in (
         lambda: check_features(model, features, batches),
@@ -370,8 +370,6 @@ def test_features_of_another_model_and_texts_without_tokens(small):
         pass
     with pytest.raises(ValueError, match="how must be"), steer(model, found, 0.0, "multiply"):
         pass
-    with pytest.raises(TypeError, match="feature must be one of those that read_features returns"):
-        describe(found)
 
 
 def test_features_print_and_draw_themselves(small):
@@ -381,8 +379,9 @@ def test_features_print_and_draw_themselves(small):
     readings = read_features(small[0], found, token_ids(4), tokenizer=WORDS)
     assert repr(found) == f"FeatureSet({BLOCK}, principal, k=4)"
     screen = str(readings[0])
-    assert screen == describe(readings[0]) and readings[0].raises[0].text in screen
-    assert f"«{readings[0].positive[0].tokens[readings[0].positive[0].peak]}»" in screen
+    assert readings[0].raises[0].text in screen
+    largest, best = screen.split("largest:")[1].split("smallest:")[0], readings[0].positive[0]
+    assert f"{best.value:+7.2f}" in largest and f"«{best.tokens[best.peak]}»" in largest
     for html in (readings._repr_html_(), found._repr_html_()):
         assert "<table>" in html and "<w" not in html
     try:

@@ -1,5 +1,7 @@
 """The closest additive model: optimal by conditional means and on tensor grids, exact for additive networks."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -202,7 +204,7 @@ def test_deep_networks():
     assert "the quadratic polynomial of the network" in str(model)
 
 
-@backends(NUMPY32, TORCH64, slow=(JAX64,))
+@backends(NUMPY32, TORCH64, JAX64)
 @pytest.mark.parametrize("inputs", [G, mixture(4, c=2)], ids=["gaussian", "mixture"])
 def test_backends(backend, inputs):
     net = network("MLP", "relu", 4, 6, 2)
@@ -261,6 +263,56 @@ def test_foreign_files(tmp_path):
 NET = network("MLP", "relu", 4, 6, 2)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("MLP", "tanh"), ("GLU", "gelu"), ("MLP", "sin")])
+def test_all_pairs_of_three(kind, name):
+    """Least squares over all products of two inputs up to the degree, on a rule that is exact for them."""
+    net, g, degree = network(kind, name, 3, 5, 2, scale=0.6), gaussian(4, 3, ridge=0.4), 5
+    w, weights = trapezoid(3, 0.5)
+    x, root = g.mean + w @ np.linalg.cholesky(g.cov).T, np.sqrt(weights)[:, None]
+    model, y = mp.additive(net, g, pairs=3, degree=degree), net(x)
+    z = (x - g.mean) / np.sqrt(np.diag(g.cov))
+    powers = [p for p in itertools.product(range(degree + 1), repeat=3) if sum(p) <= degree and 0 in p]
+    features = np.stack([np.prod(z**p, axis=1) for p in powers], axis=1) * root
+    found = features @ np.linalg.lstsq(features, y * root, rcond=1e-14)[0]
+    assert_close(model(x) * root, found, 1e-7)
+    left = ((y * root - found) ** 2).sum(axis=0) / (weights @ (y - weights @ y) ** 2)
+    assert_close(model.fraction["neither"], left, 1e-7)
+    assert_close(model.fraction["additive"], mp.additive(net, g, degree=degree).additive, 1e-12)
+
+
+def test_pairs_of_a_network_of_pairs():
+    """x0 x1 + x1 x2 + x3: the strongest pairs are found, each by its own, and reproduce the function."""
+    W, V = np.eye(4)[[0, 1]], np.eye(4)[[1, 2]]
+    net = mp.GLU(W, None, V, None, np.array([[1.0, 2.0]]), None, "identity")
+    g = gaussian(4, 4, ridge=0.6)
+    for pairs in (2, [(2, 1), (0, 1)]):
+        model, x = mp.additive(net, g, pairs=pairs), g.sample(20, 1)
+        assert set(model.places) == {(0, 1), (1, 2)}
+        assert_close(model(x), net(x), 1e-10)
+        assert_close(model.fraction["neither"], [0.0], 1e-10)
+    ridge, chaos = mp.fit(net, g, 2), mp.fit(net, mp.Samples(g.sample(2000, 5)), 2)
+    for poly in (ridge, chaos, mp.fit(network("MLP", "relu", 4, 6, 1), g.sample(2000, 5), 3)):
+        rest = mp.additive(poly, g, pairs=6).fraction["neither"]
+        assert np.all(rest < 1e-10) if poly.degree == 2 else np.all(rest > 1e-6)
+    one, two = np.linspace(-1, 1, 5), np.linspace(0, 2, 5)
+    assert_close(model.pair(1, 0)(two, one), model.pair(0, 1)(one, two), 1e-14)
+
+
+def test_pairs_are_pure():
+    """A pair function has no mean given one of its inputs."""
+    model = mp.additive(network("MLP", "relu", 4, 7, 2), G, pairs=2)
+    w, weights = trapezoid(1, 1 / 8)
+    deviation = np.sqrt(np.diag(G.cov))
+    for i, j in model.places:
+        rho = G.cov[i, j] / (deviation[i] * deviation[j])
+        for a, b in ((i, j), (j, i)):
+            z = np.linspace(-2, 2, 5)[:, None]
+            other = G.mean[b] + deviation[b] * (rho * z + np.sqrt(1 - rho**2) * w[:, 0])
+            values = model.pair(a, b)(G.mean[a] + deviation[a] * z + 0 * other, other)
+            size = np.abs(values).max()
+            assert_close(np.einsum("nwo,w->no", values, weights) / size, np.zeros((5, 2)), 1e-12)
+
+
 @mistakes(
     [
         ("tolerance", lambda: mp.additive(NET, G, tolerance=0.0), ValueError, "tolerance", "between"),
@@ -268,6 +320,8 @@ NET = network("MLP", "relu", 4, 6, 2)
         ("dimension", lambda: mp.additive(NET, MIX), ValueError, "inputs have dimension 3"),
         ("name", lambda: mp.additive(NET, G).shape("age"), ValueError, "age", "names"),
         ("index", lambda: mp.additive(NET, G).shape(4), ValueError, "input 4", "numbered"),
+        ("pairs of data", lambda: mp.additive(NET, G.sample(9), pairs=1), ValueError, "pairs", "Gaussian"),
+        ("pairs of one", lambda: mp.additive(NET, G, pairs=[(0,)]), ValueError, "pairs", r"\[\(0, 1\)"),
         ("no pairs", lambda: mp.additive(NET, G).pair(0, 1), ValueError, "x0 and x1", "pairs are"),
     ]
 )

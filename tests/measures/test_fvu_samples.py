@@ -59,18 +59,6 @@ def test_blocks_do_not_change_the_result(monkeypatch):
     np.testing.assert_allclose(fvu(net, fitted(net), X).per_output, whole.per_output, rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_torch(dtype):
-    weights = [torch.tensor(a, dtype=getattr(torch, dtype)) for a in (W1, B1, W2, B2)]
-    net = mp.MLP(*weights)
-    x = torch.tensor(X, dtype=getattr(torch, dtype))
-    got = fvu(net, fitted(net), x)
-    expected = fvu(network(), fitted(network()), X)
-    assert got.total.dtype == got.per_output.dtype == x.dtype
-    assert got.total.shape == ()
-    np.testing.assert_allclose(got.per_output.numpy(), expected.per_output, rtol=1e-4 if dtype == "float32" else 1e-10)
-
-
 def test_jax_jit():
     arrays = [jax.numpy.asarray(a) for a in (W1, B1, W2, B2)]
     net = mp.MLP(*arrays)

@@ -68,27 +68,6 @@ def test_values_add_up(kind, name, inputs):
         assert np.all(np.abs(gap) <= 1e-12 * np.maximum(np.abs(found.values).sum(0), np.abs(found.prediction)))
 
 
-def test_additive_functions_of_independent_inputs():
-    """Every input adds what its own part adds to its mean."""
-    rng = np.random.default_rng(0)
-    W = np.diag(rng.standard_normal(4))
-    net = mp.MLP(W, rng.standard_normal(4), rng.standard_normal((2, 4)), np.ones(2), "relu")
-    g = mp.Gaussian(rng.standard_normal(4), np.array([1.0, 2.0, 0.5, 3.0]))
-    found = shapley(net, X0, g)
-    units = mp.MLP(net.W1, net.b1, None, None, "relu")
-    parts = units(X0) - mp.second_moment(units, g).mean
-    assert_close(found.values, (net.W2 * parts).T, 1e-12)
-
-
-def test_linear_network_with_correlated_inputs():
-    """x0 + x1 with correlation r at (1, 0): (1 + r)/2 + (1 - r)... by hand, and an unused input has its share."""
-    r = 0.6
-    g = mp.Gaussian(np.zeros(2), np.array([[1, r], [r, 1]]))
-    found = shapley(mp.Affine(np.array([[1.0, 0.0]])), np.array([1.0, -1.0]), g)
-    # v(0) = 1, v(1) = -r, v(01) = 1
-    assert_close(found.values[:, 0], np.array([(1 + (1 + r)) / 2, (-r + 0) / 2]), 1e-14)
-
-
 def test_drawn_orders_are_within_their_standard_error():
     net, g, x0 = network("MLP", "gelu", 7, 12, 3), gaussian(2, 7, ridge=0.1), gaussian(2, 7).sample(1, seed=3)[0]
     exact, drawn = shapley(net, x0, g), shapley(net, x0, g, permutations=40)
@@ -177,3 +156,148 @@ def test_sets_share_checks_and_wide_copies(monkeypatch):
     net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
     mp.shapley(net, np.ones(4), mp.Gaussian.standard(4))
     assert len(calls) == 1
+
+
+# -- causal games ------------------------------------------------------------------------------------------------------
+
+ORDER = [[2], [0, 3], [1]]  # a chain of three groups
+FLAGS = pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=3)))
+
+
+def drawn(g, chosen, x, flags, n, seed=0):
+    """Draws (n, d) of the chain graph: group after group from regressions of the original Gaussian."""
+    rng, out, before = np.random.default_rng(seed), np.empty((n, 4)), []
+    for group, confounded in zip(ORDER, flags, strict=True):
+        fixed, free = [i for i in group if i in chosen], [i for i in group if i not in chosen]
+        out[:, fixed] = x[fixed]
+        known = before + ([] if confounded else fixed)
+        if free:
+            slope = np.linalg.solve(g.cov[np.ix_(known, known)], g.cov[np.ix_(known, free)]).T
+            left = g.cov[np.ix_(free, free)] - slope @ g.cov[np.ix_(known, free)]
+            noise = rng.normal(size=(n, len(free))) @ np.linalg.cholesky(left).T
+            out[:, free] = g.mean[free] + (out[:, known] - g.mean[known]) @ slope.T + noise
+        before = before + group
+    return out
+
+
+def causal_worths(net, flags, monkeypatch):
+    """The values of all sets that shapley asks for."""
+    module, seen = importlib.import_module("mlpoly.measures.shapley"), {}
+    original = module.shapley_values
+
+    def noted(worth, *rest):
+        found = original(worth, *rest)
+        seen.update(worth.worths)
+        return found
+
+    monkeypatch.setattr(module, "shapley_values", noted)
+    found = shapley(net, X0, G, causal=ORDER, confounding=list(flags))
+    assert_close(found.values.sum(axis=0), found.prediction - found.mean, 1e-11)
+    return seen
+
+
+def check_against_draws(flags, n, monkeypatch):
+    net = network("MLP", "relu", 4, 6, 1)
+    for chosen, worth in causal_worths(net, flags, monkeypatch).items():
+        values = net(drawn(G, chosen, X0, flags, n))[:, 0]
+        error = values.std() / np.sqrt(n) + 1e-12
+        assert abs(worth[0] - values.mean()) < 4.5 * error, chosen  # of 14 sets that are drawn
+
+
+@FLAGS
+def test_chain_of_three_groups(flags, monkeypatch):
+    check_against_draws(flags, 40_000, monkeypatch)
+
+
+@pytest.mark.slow
+@FLAGS
+def test_chain_of_three_groups_with_a_million_draws(flags, monkeypatch):
+    check_against_draws(flags, 1_000_000, monkeypatch)
+
+
+@FLAGS
+def test_linear_networks_in_a_chain(flags):
+    """A line of the means, which draws without noise give exactly: against all orders."""
+    line = mp.MLP(np.eye(4), None, np.array([[1.0, -2.0, 0.5, 3.0]]), None, "identity")
+
+    def worth(chosen):
+        mean, before = np.zeros(4), []
+        for group, confounded in zip(ORDER, flags, strict=True):
+            fixed, free = [i for i in group if i in chosen], [i for i in group if i not in chosen]
+            mean[fixed], known = X0[fixed], before + ([] if confounded else fixed)
+            slope = np.linalg.solve(G.cov[np.ix_(known, known)], G.cov[np.ix_(known, free)]).T
+            mean[free] = G.mean[free] + slope @ (mean[known] - G.mean[known])
+            before = before + group
+        return line(mean)[0]
+
+    expected = np.zeros(4)
+    for order in itertools.permutations(range(4)):
+        for k, i in enumerate(order):
+            expected[i] += (worth(order[: k + 1]) - worth(order[:k])) / 24
+    assert_close(shapley(line, X0, G, causal=ORDER, confounding=list(flags)).values[:, 0], expected, 1e-11)
+
+
+@pytest.mark.parametrize("inputs", [G, mp.Gaussian(G.mean, np.diag(G.cov).copy())], ids=["full", "diagonal"])
+def test_one_group_is_a_known_game(inputs):
+    """Without confounding the conditional game, with it the marginal one, by plugging values into the network."""
+    net = network("GLU", "gelu", 4, 6, 2)
+    assert_close(shapley(net, X0, inputs, causal=[range(4)]).values, shapley(net, X0, inputs).values, 1e-11)
+    found, expected = shapley(net, X0, inputs, causal=[range(4)], confounding=True), np.zeros((4, 2))
+
+    def worth(chosen):
+        free, forms = [i for i in range(4) if i not in chosen], net.forms
+        if not free:
+            return net(X0)
+        known = np.where(np.isin(np.arange(4), chosen), X0, 0.0)
+        bias = forms.directions @ known + forms.bias, forms.gate_directions @ known + forms.gate_bias
+        rest = mp.GLU(
+            forms.directions[:, free], bias[0], forms.gate_directions[:, free], bias[1], net.W_down, net.b_down, "gelu"
+        )
+        cov = inputs.covariance[np.ix_(free, free)]
+        return mp.second_moment(rest, mp.Gaussian(inputs.mean[free], cov)).mean
+
+    for order in itertools.permutations(range(4)):
+        for k, i in enumerate(order):
+            expected[i] += (worth(order[: k + 1]) - worth(order[:k])) / 24
+    assert_close(found.values, expected, 1e-11)
+
+
+def test_asymmetric_values():
+    """Averages over the orders that respect the chain; without confounding, of the conditional game."""
+    net = network("MLP", "gelu", 4, 6, 2)
+    found = shapley(net, X0, G, causal=ORDER, asymmetric=True)
+    worth = {s: worth_by_hand(net, G, X0, s) for k in range(5) for s in itertools.combinations(range(4), k)}
+    expected, orders = np.zeros((4, 2)), [(2, 0, 3, 1), (2, 3, 0, 1)]
+    for order in orders:
+        for k, i in enumerate(order):
+            expected[i] += (worth[tuple(sorted(order[: k + 1]))] - worth[tuple(sorted(order[:k]))]) / 2
+    assert_close(found.values, expected, 1e-10)
+    grouped = shapley(net, X0, G, groups={"a": [2], "b": [0, 3], "c": [1]}, causal=ORDER, asymmetric=True)
+    assert_close(grouped.values[1], expected[0] + expected[3], 1e-10)
+    assert grouped.standard_error is None
+
+
+@mistakes(
+    [
+        ("part", lambda: shapley(network(), X0, G, causal=[[0, 1]]), ValueError, "causal", "every one"),
+        ("twice", lambda: shapley(network(), X0, G, causal=[[0, 1], [1, 2, 3]]), ValueError, "causal", "one group"),
+        (
+            "flags",
+            lambda: shapley(network(), X0, G, causal=ORDER, confounding=[True]),
+            ValueError,
+            "confounding",
+            "each of 3",
+        ),
+        ("mixture", lambda: shapley(network(), X0, MIX, causal=ORDER), TypeError, "causal", "Gaussian"),
+        ("no order", lambda: shapley(network(), X0, G, asymmetric=True), ValueError, "asymmetric", "causal="),
+        (
+            "groups",
+            lambda: shapley(network(), X0, G, groups=[[0, 2]], causal=ORDER, asymmetric=True),
+            ValueError,
+            "groups",
+            "need one",
+        ),
+    ]
+)
+def test_mistakes_of_causal_games(act, exception, patterns):
+    assert_explained(act, exception, patterns)

@@ -86,13 +86,6 @@ def test_all_variance_is_of_degree_one(with_bias: bool) -> None:
         assert_close(moments.cov, W @ cov @ W.T, 1e-12)
 
 
-def test_it_is_the_mlp_without_a_bend() -> None:
-    same, x = mp.MLP(W, None, np.eye(OUT), B, "identity"), X
-    assert repr(affine()) == "Affine(4 -> 3)" and affine().readout is None
-    for degree in range(3):
-        assert_close(mp.fit(affine(), GAUSSIAN, degree)(x), mp.fit(same, GAUSSIAN, degree)(x), 1e-13)
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

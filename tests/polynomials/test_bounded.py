@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, backends, compiled, make
+from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, backends, make
 from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
 from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
-from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
 
 BOUND = 2.0
@@ -157,31 +155,6 @@ def test_a_constant_unit_has_no_lines_to_follow() -> None:
     assert_close(poly.gradient(x)[:, 0], np.zeros((20, 2)), 0)
 
 
-# -- derivatives -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("degree", [0, 1, 2, 3])
-@pytest.mark.parametrize("o", [2, None])
-@kinds
-def test_derivatives_are_those_of_finite_differences(kind: str, o: int | None, degree: int) -> None:
-    """On points inside and beyond the bounds, away from the bounds themselves, where the derivative jumps."""
-    plain, step = polynomial(kind, degree, o=o), 1e-4
-    t = standardised(plain, X)
-    reach = 10 * step * np.max(np.linalg.norm(plain.units.directions, axis=1) / plain.units.scales)
-    keep = (np.abs(np.abs(t) - BOUND) > reach).all(1)
-    x = X[keep]
-    sides = np.abs(t[keep]) > BOUND
-    assert len(x) > 10 and sides.any() and not sides.all()
-    gradient, hessian = plain.gradient(x), plain.hessian(x)
-    moves = step * np.eye(3)
-    first = np.stack([(plain(x + m) - plain(x - m)) / (2 * step) for m in moves], -1)
-    second = np.stack([(plain.gradient(x + m) - plain.gradient(x - m)) / (2 * step) for m in moves], -1)
-    # Third derivatives leave step^2 of their size, rounding eps / step.
-    assert_close(gradient, first, 1e-6)
-    assert_close(hessian, second, 1e-6)
-    assert_close(hessian, np.swapaxes(hessian, -1, -2), 1e-13)
-
-
 # -- arithmetic and truncation -----------------------------------------------------------------------------------------
 
 NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
@@ -276,21 +249,6 @@ def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: st
         assert 0 <= float(found.bound) < 1e-3
 
 
-@pytest.mark.parametrize("where", INPUTS)
-@pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
-@kinds
-def test_fvu_is_that_of_samples(kind: str, activation: str, where: str) -> None:
-    d = 5
-    net, inputs = make_net(kind, activation, d, h=12), INPUTS[where](d)
-    poly = mp.fit(net, inputs_of(d), 3).bounded(2.0)
-    found, drawn = mp.fvu(net, poly, inputs), mp.fvu(net, poly, inputs.sample(200_000, seed=3))
-    gap = abs(float(found.total) - float(drawn.total))
-    assert gap <= float(found.bound) + 5 * float(drawn.standard_error)
-    assert float(found.bound) < 1e-3
-    plain = float(mp.fvu(net, poly.polynomial, inputs).total)
-    assert abs(plain - float(found.total)) > 5 * gap  # the samples do distinguish the two
-
-
 @kinds
 @backends(NUMPY64, TORCH64, slow=(JAX64,))
 def test_a_huge_bound_changes_nothing(backend: Backend, kind: str) -> None:
@@ -325,24 +283,7 @@ def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
         assert float(found.bound) < 1e-3
 
 
-# -- files and modules -------------------------------------------------------------------------------------------------
-
-
-@kinds
-def test_the_module_compiles_and_gradients_flow_beyond_the_bound(kind: str) -> None:
-    module = polynomial(kind).to_torch()
-    x = torch.tensor(X, requires_grad=True)
-    fused = compiled(module, backend="aot_eager", fullgraph=True)
-    assert_close(fused(x).detach(), module(x).detach(), 1e-13)
-    far = torch.tensor(1e3 * np.eye(3), requires_grad=True)
-    (gradient,) = torch.autograd.grad(module(far).sum(), far)
-    step = 1e-3
-    shifted = [module(far.detach() + step * s * torch.eye(3)[0]).sum(1) for s in (1.0, -1.0)]
-    # Linear, or quadratic for a gated unit, that far out: a difference quotient is exact but for rounding.
-    assert_close(gradient[:, 0], (shifted[0] - shifted[1]) / (2 * step), 1e-6)
-
-
-# -- fits to samples, and descent --------------------------------------------------------------------------------------
+# -- fits to samples ---------------------------------------------------------------------------------------------------
 
 
 def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
@@ -357,34 +298,6 @@ def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> N
     assert miss[1] < miss[0]
 
 
-@pytest.mark.parametrize("o", [2, None])
-@pytest.mark.parametrize("degree", [0, 1, 3])
-@kinds
-def test_finetuning_keeps_the_form_and_never_worsens(kind: str, degree: int, o: int | None) -> None:
-    net, start = make_net(kind, o=o), polynomial(kind, degree, o=o)
-    data = inputs_of(seed=7, spread=2.0).sample(8000, seed=5) + 0.5  # wide enough for the lines to matter
-    options: Any = {"steps": 40, "batch_size": 256}
-    found = mp.finetune(net, start, data, **options)
-    assert isinstance(found, BoundedPolynomial)
-    assert found.report.fvu <= found.report.details["fvu_before"]
-    assert found.report.details["best_step"] > 0  # something was changed
-    assert (found.degree, found.dim_in, found.dim_out) == (start.degree, start.dim_in, start.dim_out)
-    assert arrays_of(replace(found, inputs=None)).keys() >= arrays_of(replace(start, inputs=None)).keys()
-    assert degree == 0 or found.truncate(0).report is None
-    assert_close(found(X), by_hand(found, X), 1e-11)
-
-
-@kinds
-def test_finetuning_starts_from_the_values_of_the_bounded_polynomial(kind: str) -> None:
-    """Rewriting in coordinates of the sample changes no value: no step, no difference."""
-    from mlpoly.fitting.trainable import trainable
-
-    poly = map_polynomial(polynomial(kind), lambda a: make(a, TORCH64))
-    made = trainable(replace(poly, inputs=None), torch.tensor(points(3, 500, seed=2, spread=3.0)), 256)
-    x = torch.tensor(X)
-    assert_close(made.polynomial(made.parameters)(x), poly(x), 1e-12)
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -393,9 +306,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
     net, units = make_net("MLP"), make_net("MLP", o=None)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
     gated = mp.fit(make_net("GLU"), inputs_of(), 3)
-    options: Any = {"steps": 20, "batch_size": 256}
-    tuned = mp.finetune(net, 0.5 * poly, inputs_of(), **options)
-    for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden, tuned):
+    for wrong in (replace(poly, activation=None), poly + poly, poly + gated, 2 * hidden, -hidden):
         with pytest.raises(ValueError, match=r"does not know the activation .* Call bounded\(\) on that of mlpoly.fit"):
             wrong.bounded(3.0)
     # What only changes the readout leaves the neurons as they are.

@@ -83,9 +83,3 @@ def test_truncation_is_around_the_centre():
     assert p.truncate(2) is p and p.truncate(9) is p
     with pytest.raises(ValueError, match=r"^degree .*at least 0"):
         p.truncate(-1)
-
-
-# -- features ----------------------------------------------------------------------------------------------------------
-
-
-# -- array libraries ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from support.polynomials import own_arrays
 
 import mlpoly as mp
 from mlpoly.arrays import namespace
-from mlpoly.fitting import finetune
 from mlpoly.moments import inner
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.records import arrays_of, replace
@@ -505,18 +504,6 @@ class PolynomialContract:
             return
         # A kink at the bound is all that a grid of 45 nodes in each of three dimensions does not see exactly.
         assert abs(float(found.total) - want) <= (1e-7 if self.exact else 2e-2) * max(want, 1e-3)
-
-    @pytest.mark.slow
-    def test_fine_tuning_never_worsens(self):
-        p, net = made(type(self)), self.network()
-        x = np.random.default_rng(0).uniform(-2, 2, (3000, D))
-        if not self.form.closed_form:
-            with pytest.raises(TypeError, match=f"poly must be .* got {type(p).__name__}"):
-                finetune(net, p, x, steps=1)
-            return
-        better = finetune(net, p, x, steps=20)
-        assert type(better) is type(p) and better.degree == p.degree
-        assert better.report.fvu <= better.report.details["fvu_before"]
 
     # -- mistakes -----------------------------------------------------------------------------------------------------
 

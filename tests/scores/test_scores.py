@@ -8,8 +8,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.backends import (
     JAX32,
     JAX64,
@@ -111,37 +109,6 @@ def test_sums_are_exact_fractions(backend, offset, weighted, batching):
         assert_fvu(found, expected, 10 * backend.tolerance)
 
 
-@given(
-    sizes=st.lists(st.integers(0, 12), min_size=2, max_size=8).filter(lambda s: sum(s) >= 8),
-    offset=st.sampled_from([0.0, 1.0, -1e4, 1e8]),
-    drift=st.sampled_from([0.0, 5.0, 300.0]),
-    weighted=st.booleans(),
-    out=st.integers(1, OUT),
-    seed=st.integers(0, 1000),
-)
-def test_any_batching_and_merging_gives_the_one_shot_result(sizes, offset, drift, weighted, out, seed):
-    f, p, weights = outputs(sum(sizes), offset, drift, seed, out)
-    weights = weights + (weights.sum() == 0) if weighted else None
-    if weighted and np.count_nonzero(weights) < 2:
-        weights = np.ones(len(f))
-    once = fvu_of_outputs(f, p, weights)
-    parts = in_batches(f, p, weights, sizes)
-    rng = np.random.default_rng(seed)
-    while len(parts) > 1:  # a random tree of merges
-        first, second = (parts.pop(int(rng.integers(len(parts)))) for _ in range(2))
-        parts.append(first.merge(second))
-    found = parts[0].fvu()
-    for name in ("total", "per_output", "flattened"):
-        np.testing.assert_allclose(getattr(found, name), getattr(once, name), rtol=1e-11)
-    # The squared error is a difference of squares: it has their rounding.
-    w = np.ones(len(f)) if weights is None else weights
-    deviation = ((f - np.average(f, axis=0, weights=w)) ** 2).sum(1)
-    squares = (w**2) @ (((f - p) ** 2).sum(1) ** 2 + once.total**2 * deviation**2) / (w @ deviation) ** 2
-    number = w.sum() ** 2 / (w**2).sum()
-    tolerance = 1e-12 * squares * number / (number - 1)
-    assert abs(found.standard_error**2 - once.standard_error**2) <= tolerance
-
-
 def test_other_sums_are_left_alone_and_may_be_empty():
     f, p, _ = outputs()
     first, second = in_batches(f, p, None, [20, 40])
@@ -189,15 +156,6 @@ def test_whole_weights_are_repeated_rows(backend):
             assert float(found.flattened) == pytest.approx(float(again.flattened), rel=1e-13)
         # Rows that were counted twice are no independent samples.
         assert float(found.standard_error) > float(again.standard_error)
-
-
-@pytest.mark.parametrize("factor", [1e-3, 1, 7])
-def test_equal_weights_are_none(factor):
-    f, p, _ = outputs()
-    labels = np.arange(len(f)) % OUT
-    for found, plain in zip(measures(f, p, labels, np.full(len(f), factor)), measures(f, p, labels), strict=True):
-        assert float(found) == pytest.approx(float(plain), rel=1e-13)
-        assert float(found.standard_error) == pytest.approx(float(plain.standard_error), rel=1e-12)
 
 
 def test_rows_of_weight_zero_may_hold_anything():

@@ -9,18 +9,8 @@ import numpy as np
 
 from mlpoly.activations.record import Activation
 from mlpoly.activations.registry import get
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    as_integer,
-    astype,
-    check_finite,
-    constant,
-    namespace,
-    promote,
-    readable,
-    scalar,
-)
+from mlpoly.arrays import Array, as_float_array, as_integer, check_finite, namespace, readable
+from mlpoly.arrays.placement import astype, constant, promote, scalar
 
 
 def hermite_coefficients(
@@ -40,14 +30,10 @@ def hermite_coefficients(
     """
     act = get(activation)
     degree = as_integer("degree", degree, 0)
-    # A plain number takes library and dtype from the other argument.
-    if isinstance(mean, (int, float)) and not isinstance(std, (int, float, list, tuple)):
-        std = as_float_array("std", std)
-        mean = constant(float(mean), std)
-    elif isinstance(std, (int, float)) and not isinstance(mean, (int, float, list, tuple)):
-        mean = as_float_array("mean", mean)
-        std = constant(float(std), mean)
-    mean, std = as_float_array("mean", mean), as_float_array("std", std)
+    given = {"mean": mean, "std": std}
+    arrays = {name: as_float_array(name, a) for name, a in given.items() if not isinstance(a, (int, float))}
+    like = next(iter(arrays.values()), np.zeros(()))  # whose library and dtype a plain number takes
+    mean, std = (arrays[name] if name in arrays else constant(float(a), like) for name, a in given.items())
     xp = namespace(mean=mean, std=std)
     mean, std = promote(mean, std)
     check_finite("mean", mean)

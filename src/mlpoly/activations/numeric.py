@@ -16,6 +16,7 @@ from mlpoly.arrays import Array, namespace_of
 # Ladders double away from the nearest pole: i pi for the logistic function, i pi/2 for tanh.
 _LOGISTIC = (2.0, 6.0, 14.0, 30.0, 80.0)
 _TANH = (1.0, 3.0, 7.0, 15.0, 40.0)
+_SWISH_BEND = 2.3993572805154676678  # where y tanh(y / 2) = 2, the points of inflection of y σ(y)
 _ALGEBRAIC = (3.0, 15.0, 63.0, 255.0, 1023.0, 4095.0, 16383.0)
 
 
@@ -99,9 +100,10 @@ def _make(
     edges: Sequence[float],
     kinks: tuple[float, ...] = (),
     strip: float | None = None,
+    bends: tuple[float, ...] = (),
 ) -> Activation:
-    project = fixed_projection(function, edges, strip)
-    return Activation(name, function, project, formula, "quadrature", kinks, strip=strip, derivative=derivative)
+    project, how = fixed_projection(function, edges, strip), "quadrature"
+    return Activation(name, function, project, formula, how, kinks, strip=strip, derivative=derivative, bends=bends)
 
 
 def _decay(y: Array, size: float, rate: float) -> Array:
@@ -139,7 +141,7 @@ def _check_positive(name: str, value: float) -> None:
 
 def numeric_activations() -> list[Activation]:
     """Records of all activations without parameters that need quadrature."""
-    bends = _both(_LOGISTIC)
+    edges = _both(_LOGISTIC)
     return [
         _make(
             "gelu_tanh",
@@ -147,6 +149,7 @@ def numeric_activations() -> list[Activation]:
             lambda y: y * _sigmoid(_gelu_tanh_gate(y)[0]),
             lambda y: _swish_slope(namespace_of(y).clip(y, -1e3, 1e3), *_gelu_tanh_gate(y)),
             _both((1.0, 2.5, 4.0, 6.0, 9.0), 1.0, 0.0),
+            bends=(-1.4185040087908283555, 1.4185040087908283555),
             strip=2.7547706,  # the roots of 2 sqrt(2/π) (y + 0.044715 y³) = i π are ±0.6343685 + 2.7547706 i
         ),
         _make(
@@ -156,18 +159,28 @@ def numeric_activations() -> list[Activation]:
             lambda y: _swish_slope(y, 1.702 * y, 1.702),
             _both(_LOGISTIC, 1 / 1.702),
             strip=math.pi / 1.702,
+            bends=(-_SWISH_BEND / 1.702, _SWISH_BEND / 1.702),
         ),
-        _make("silu", "y σ(y)", lambda y: y * _sigmoid(y), lambda y: _swish_slope(y, y, 1.0), bends, strip=math.pi),
-        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _logistic_slope, bends, strip=math.pi),
-        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), lambda y: _sigmoid(-y), bends, strip=math.pi),
-        _make("tanh", "tanh(y)", _tanh, lambda y: 4 * _logistic_slope(2 * y), _both(_TANH), strip=math.pi / 2),
-        _make("tanhshrink", "y - tanh(y)", _tanhshrink, lambda y: _tanh(y) ** 2, _both(_TANH), strip=math.pi / 2),
+        _make(
+            "silu",
+            "y σ(y)",
+            lambda y: y * _sigmoid(y),
+            lambda y: _swish_slope(y, y, 1.0),
+            edges,
+            strip=math.pi,
+            bends=(-_SWISH_BEND, _SWISH_BEND),
+        ),
+        _make("sigmoid", "σ(y) = 1 / (1 + exp(-y))", _sigmoid, _logistic_slope, edges, strip=math.pi, bends=(0.0,)),
+        _make("logsigmoid", "log σ(y)", lambda y: -_softplus(-y), lambda y: _sigmoid(-y), edges, strip=math.pi),
+        _make("tanh", "tanh(y)", _tanh, lambda y: 4 * _logistic_slope(2 * y), _both(_TANH), (), math.pi / 2, (0.0,)),
+        _make("tanhshrink", "y - tanh(y)", _tanhshrink, lambda y: _tanh(y) ** 2, _both(_TANH), (), math.pi / 2, (0.0,)),
         _make(
             "mish",
             "y tanh(softplus(y))",
             lambda y: y * _tanh(_softplus(y)),
             _mish_slope,
             _both(_LOGISTIC, 1.0, 0.0),
+            bends=(-2.25637639636079312, 1.4905711794854284593),
             strip=0.75 * math.pi,  # (1 + exp(y))² = -1
         ),
         _make(

@@ -118,8 +118,8 @@ def _refine(
 
     def integrals(splits: int, reach: float) -> tuple[Array, Array]:
         """Coefficients, and E|act| and E[act^2] (2, h)."""
-        found = _integrate(function, mean, std, degree, edges, splits, reach, sizes=True)
-        return found[: degree + 1, :], found[degree + 1 :, :]
+        rows = _integrate(function, mean, std, degree, edges, splits, reach, sizes=True)
+        return rows[: degree + 1, :], rows[degree + 1 :, :]
 
     old, sizes = integrals(1, reach)
     outside = _outside(function, mean, std, reach, old, sizes)

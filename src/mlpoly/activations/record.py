@@ -40,6 +40,9 @@ class Activation:
         The user's function, so that JAX does not confuse two functions of the same name.
     derivative : callable or None
         First derivative, elementwise, from the right at kinks; None for a user's function.
+    bends : tuple of float or None
+        Points of inflection: between them and the kinks the function is convex or concave. None where they are unknown
+        or, for sine and cosine, without end.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Activation:
     strip: float | None = field(compare=False, default=None)
     own: Callable[[Array], Array] | None = None
     derivative: Callable[[Array], Array] | None = field(compare=False, default=None)
+    bends: tuple[float, ...] | None = field(compare=False, default=None)
 
     def __call__(self, y: Array) -> Array:
         """Apply the function elementwise."""

@@ -243,9 +243,8 @@ def register_activation(
     >>> import numpy as np, mlpoly as mp
     >>> mp.activations.register_activation("signed_square", lambda y: y * abs(y), kinks=(0.0,))
     Activation('signed_square', quadrature)
-    >>> net = mp.MLP(np.eye(1), activation="signed_square")
-    >>> mp.fit(net, mp.Gaussian.standard(1), degree=1).coefficients().linear.round(3)  # E|y|^3 = 2 sqrt(2 / pi)
-    array([[1.596]])
+    >>> mp.MLP(np.eye(1), activation="signed_square")
+    MLP(1 -> 1 -> 1, signed_square)
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(f"name must be a word of letters, digits and '_', '-', '.', got {name!r}.")

@@ -84,11 +84,23 @@ def _gelu_gate(y: Array) -> Array:
 
 
 GELU = Activation(
-    "gelu", lambda y: y * _gelu_gate(y), _project_gelu, "y Φ(y)", derivative=lambda y: _gelu_gate(y) + y * normal_pdf(y)
+    "gelu",
+    lambda y: y * _gelu_gate(y),
+    _project_gelu,
+    "y Φ(y)",
+    derivative=lambda y: _gelu_gate(y) + y * normal_pdf(y),
+    bends=(-math.sqrt(2), math.sqrt(2)),
 )
 ERF = Activation(
-    "erf", erf, _project_erf, "erf(y)", derivative=lambda y: 2 / math.sqrt(math.pi) * bell(y * math.sqrt(2))
+    "erf",
+    erf,
+    _project_erf,
+    "erf(y)",
+    derivative=lambda y: 2 / math.sqrt(math.pi) * bell(y * math.sqrt(2)),
+    bends=(0.0,),
 )
-GAUSSIAN = Activation("gaussian", bell, _project_gaussian, "exp(-y²/2)", derivative=lambda y: -y * bell(y))
+GAUSSIAN = Activation(
+    "gaussian", bell, _project_gaussian, "exp(-y²/2)", derivative=lambda y: -y * bell(y), bends=(-1.0, 1.0)
+)
 SIN = Activation("sin", _sine, lambda m, s, n: _project_wave(m, s, n, 0), "sin(y)", derivative=_cosine)
 COS = Activation("cos", _cosine, lambda m, s, n: _project_wave(m, s, n, 1), "cos(y)", derivative=lambda y: -_sine(y))

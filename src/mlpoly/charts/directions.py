@@ -96,14 +96,12 @@ def eigenfeature_gallery(
     """The top eigenfeatures of several outputs as images, one row for each output.
 
     A row shows the features with the largest positive eigenvalues, then those with the most negative ones, then the
-    spectrum of all eigenvalues given. All images share one colour scale, centred at zero; as a feature counts with its
-    square, its sign has no meaning.
+    spectrum of all eigenvalues given, of which k = d is the whole. All images share one colour scale, centred at zero;
+    as a feature counts with its square, its sign has no meaning.
 
     Parameters
     ----------
     features : mapping of label to EigenFeatures
-        Give many pairs (k = d) to see the whole spectrum. Features in the metric "whitened" are drawn by their
-        ``.directions`` (k, d), which are patterns of pixels.
     image_shape : (int, int)
         Rows and columns of an image of d pixels.
     columns : int

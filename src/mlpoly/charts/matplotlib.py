@@ -65,7 +65,8 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
     """Draw one picture on axes, or on a new figure of pyplot; see `Plottable.plot`."""
     if ax is not None and isinstance(picture, Chart):
         picture = replace(picture, panels=picture.panels[:1])
-    alone = _has_one_axes(picture)
+    alone = isinstance(picture, HeatMap | Ranking) or (isinstance(picture, Waterfall) and picture.picture is None)
+    alone = alone or (isinstance(picture, Chart) and len(picture.panels) == 1)
     if ax is None:
         width = _ALONE if isinstance(picture, Chart) and alone else style.WIDTH
         size = _heat_map_size(picture) if isinstance(picture, HeatMap) else (width, _height(picture))
@@ -80,12 +81,6 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
         ax.set_axis_off()
         _draw_on(ax.figure.add_subfigure(place), picture)
     return ax.figure.figure
-
-
-def _has_one_axes(picture: Drawing) -> bool:
-    if isinstance(picture, Chart):
-        return len(picture.panels) == 1
-    return isinstance(picture, HeatMap | Ranking) or (isinstance(picture, Waterfall) and picture.picture is None)
 
 
 def _draw_on(figure: Figure | SubFigure, picture: Drawing) -> None:

@@ -55,8 +55,8 @@ def response_chart(
     >>> from mlpoly.charts import response_chart
     >>> net = mp.MLP(np.eye(2), None, np.ones((1, 2)), None, "gelu")
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=3)
-    >>> figure = response_chart(net, poly, directions={"the first input": 0}).plot()
-    >>> [line.get_label() for line in figure.axes[0].get_lines()]
+    >>> chart = response_chart(net, poly, directions={"the first input": 0})
+    >>> [curve.label for curve in chart.panels[0].marks]
     ['network', 'degree 1', 'degree 2', 'degree 3']
     """
     if isinstance(polys, Polynomial):

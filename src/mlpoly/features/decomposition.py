@@ -44,10 +44,8 @@ class QuadraticDecomposition(Tabular, Plottable):
     explained : array (r,)
         Fraction of the variance of the part explained by the first 1, ..., r terms, with the writes refitted to these
         terms alone, as `first` does. Each term is the one among the rest that adds most.
-    inputs : Gaussian
-        Inputs under which the variance is measured.
-    residual : float
-        Fraction of the variance that all terms together leave.
+    inputs, residual : Gaussian, float
+        Inputs under which the variance is measured, and the fraction of it that all terms together leave.
     """
 
     writes: Array
@@ -139,8 +137,7 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
     inputs : Gaussian, GaussianMixture or Samples, optional
         Inputs whose mean and covariance define degree and variance; by default those of the fit.
     terms : {"squares", "products"}
-        Squares of one linear form each, or products of two: the terms that gated units are made of. A product counts as
-        one term, and has d more numbers.
+        Squares of one linear form each, or products of two, as gated units are made of, which have d more numbers.
 
     Examples
     --------
@@ -153,7 +150,10 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
     if terms not in get_args(TermKind):
         raise ValueError(f"terms must be one of {get_args(TermKind)}, got {terms!r}.")
     k = as_integer("k", k, 1)
-    gaussian = _gaussian(poly, inputs)
+    gaussian = inputs_of(poly, inputs)
+    namespace(inputs=gaussian.prototype, polynomial=poly.prototype)
+    if not isinstance(gaussian, Gaussian):
+        gaussian = trusted(Gaussian, mean=gaussian.mean, cov=gaussian.covariance, names=gaussian.names)
     with no_gradients(poly.prototype):
         part = quadratic_part(poly, gaussian)
         check_finite("the quadratic part of poly", part.writes)
@@ -172,7 +172,7 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
             with progress_bar("Terms of the quadratic part", _STEPS) as update:
                 done = itertools.count(1)
                 moved = descend(part, best.a, b, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
-            best = max(best, _ordered(part, *moved, energy), key=lambda found: found.explained[-1])
+            best = max(best, _ordered(part, *moved, energy), key=lambda terms: terms.explained[-1])
     return QuadraticDecomposition(
         writes=best.writes if tied else best.writes * signs(best.a) * signs(best.b),
         vectors=best.a * signs(best.a),
@@ -206,12 +206,3 @@ def _size(poly: Polynomial, inputs: Gaussian) -> float:
     mean = cast_like(inputs.mean, poly.prototype)
     value, slopes = widen(poly(mean)), times_root(widen(poly.gradient(mean)), widen(inputs.root))
     return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
-
-
-def _gaussian(poly: Polynomial, inputs: Any) -> Gaussian:
-    """The Gaussian with the mean and covariance of the inputs."""
-    inputs = inputs_of(poly, inputs)
-    namespace(inputs=inputs.prototype, polynomial=poly.prototype)
-    if isinstance(inputs, Gaussian):
-        return inputs
-    return trusted(Gaussian, mean=inputs.mean, cov=inputs.covariance, names=inputs.names)

@@ -29,9 +29,8 @@ class EigenFeatures(Tabular, Plottable):
 
     Attributes
     ----------
-    values : array (k,)
-    vectors : array (k, d)
-        Orthonormal rows, in the coordinates of the metric; the entry of largest magnitude is positive.
+    values, vectors : array (k,), array (k, d)
+        Orthonormal rows in the coordinates of the metric; the entry of largest magnitude is positive.
     directions : array (k, d)
         The same features as directions in input space: ``vectors``, or ``vectors S^(1/2)`` if whitened.
     residual : float
@@ -60,12 +59,11 @@ def eigenfeatures(
     """Top eigenpairs of the quadratic coefficients of one output, or of a direction in output space.
 
     The form is that of ``poly.coefficients().quadratic``, used through its factors: with more than 1024 inputs no
-    d x d matrix is made.
+    d x d matrix is made. Of a degree above 2 it is that at x = 0; ``poly.truncate(2)`` is the best quadratic.
 
     Parameters
     ----------
     poly : polynomial
-        Of a degree above 2 the coefficients are those at x = 0; ``poly.truncate(2)`` is the best quadratic.
     output : int or array (o,)
         Index of the output, or a direction in output space, such as a difference of two logits.
     k : int
@@ -83,7 +81,14 @@ def eigenfeatures(
     [4.0, 1.0]
     """
     check_part(poly, 2)
-    along = _output_direction(poly, output)
+    if np.ndim(output) == 0:
+        along = eye(poly.dim_out, poly.prototype)[check_output(output, poly.dim_out), :]
+    else:
+        along = as_float_array("output", output)
+        namespace(output=along, polynomial=poly.prototype)
+        check_shape("output", along, (poly.dim_out,), "an index, or one weight per output")
+        check_finite("output", along)
+        along = cast_like(along, poly.prototype)
     k = min(as_integer("k", k, 1), poly.dim_in)
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}.")
@@ -119,14 +124,3 @@ def eigenfeatures(
     under = poly.inputs if inputs is None else inputs
     names = None if under is None else under.names
     return EigenFeatures(values, vectors.T, in_inputs(vectors).T, metric, residual, names)
-
-
-def _output_direction(poly: Polynomial, output: int | Array) -> Array:
-    """The direction u in output space, (o,)."""
-    if np.ndim(output) == 0:
-        return eye(poly.dim_out, poly.prototype)[check_output(output, poly.dim_out), :]
-    direction = as_float_array("output", output)
-    namespace(output=direction, polynomial=poly.prototype)
-    check_shape("output", direction, (poly.dim_out,), "an index, or one weight per output")
-    check_finite("output", direction)
-    return cast_like(direction, poly.prototype)

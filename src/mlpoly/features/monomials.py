@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +23,6 @@ from mlpoly.polynomials import BoundedPolynomial, Polynomial
 
 MOST = 200_000_000  # monomials that are looked at one by one
 Weights = Callable[[tuple[int, ...], int], np.ndarray]
-
-
-class Monomials(NamedTuple):
-    """Monomials of one degree: m of them."""
-
-    inputs: np.ndarray  # (m, k), indices of their factors, ascending
-    coefficients: np.ndarray  # (m,)
 
 
 def count_monomials(variables: int, degree: int) -> int:
@@ -65,16 +58,16 @@ def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]
             yield lead, k, np.where(mask, tensor(lead)[0, ...] * (math.factorial(k) / equal), 0.0)
 
 
-def in_order(poly: Polynomial) -> Iterator[Monomials]:
-    """All monomials, by degree, then by their inputs."""
+def in_order(poly: Polynomial) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Coefficients of all monomials and the inputs that are their factors, by degree, then by their inputs."""
     for lead, k, coefficients in slices(poly):
         if k == 1:
-            yield Monomials(np.arange(poly.dim_in)[:, None], coefficients)
+            yield from zip(coefficients.tolist(), zip(range(poly.dim_in)), strict=True)
             continue
         start = lead[-1] if lead else 0
         rows, columns = (index + start for index in np.triu_indices(poly.dim_in - start))
-        leading = np.broadcast_to(np.asarray(lead, dtype=int), (len(rows), k - 2))
-        yield Monomials(np.column_stack([leading, rows, columns]), coefficients[rows, columns])
+        for i, j, value in zip(rows.tolist(), columns.tolist(), coefficients[rows, columns].tolist(), strict=True):
+            yield value, (*lead, i, j)
 
 
 def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[float, tuple[int, ...], float]]:
@@ -103,13 +96,21 @@ def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[floa
     return [(product, inputs, coefficient) for _, inputs, coefficient, product in ordered]
 
 
-# -- standard deviations of monomials ----------------------------------------------------------------------------------
-
-
 def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
     """Return a function to the standard deviations of monomials in x - center, closed forms but for samples."""
     if isinstance(inputs, Samples):
-        return _spread_on_samples(inputs, center)
+        y = np.asarray(inputs.x, dtype=np.float64) - center
+        weights = np.full(len(y), 1 / len(y)) if inputs.weights is None else np.asarray(inputs.weights)
+
+        def on_samples(lead: tuple[int, ...], degree: int) -> np.ndarray:
+            if degree == 1:
+                return np.sqrt(weights @ (y - weights @ y) ** 2)
+            along = np.prod(y[:, list(lead)], axis=1)
+            mean = (y * (weights * along)[:, None]).T @ y
+            square = (y**2 * (weights * along**2)[:, None]).T @ y**2
+            return np.sqrt(np.clip(square - mean**2, 0, None))
+
+        return on_samples
     parts: Any = inputs.components  # type: ignore[attr-defined]
     fractions = [float(w) for w in inputs.weights]  # type: ignore[attr-defined]
     moments = [_Products(g, center) for g in parts]
@@ -193,21 +194,6 @@ def expected_product(
         return total
 
     return value(tuple(range(factors)))
-
-
-def _spread_on_samples(inputs: Samples, center: np.ndarray) -> Weights:
-    y = np.asarray(inputs.x, dtype=np.float64) - center
-    weights = np.full(len(y), 1 / len(y)) if inputs.weights is None else np.asarray(inputs.weights)
-
-    def spread(lead: tuple[int, ...], degree: int) -> np.ndarray:
-        if degree == 1:
-            return np.sqrt(weights @ (y - weights @ y) ** 2)
-        along = np.prod(y[:, list(lead)], axis=1)
-        mean = (y * (weights * along)[:, None]).T @ y
-        square = (y**2 * (weights * along**2)[:, None]).T @ y**2
-        return np.sqrt(np.clip(square - mean**2, 0, None))
-
-    return spread
 
 
 def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None = None) -> np.ndarray:

@@ -22,8 +22,8 @@ class PrincipalForms(Tabular, Plottable):
 
     Attributes
     ----------
-    values : array (m,)
-        Variances of the forms; `total` is that of all outputs at this degree.
+    values, total : array (m,), array ()
+        Variances of the forms, and that of all outputs at this degree.
     outputs : array (m, o)
         The directions u_j, orthonormal rows; the entry of largest magnitude is positive.
     polynomial : Polynomial
@@ -74,10 +74,8 @@ def principal_forms(poly: Polynomial, degree: int = 2, k: int = 10, inputs: Gaus
     ----------
     poly : RidgePolynomial or BoundedPolynomial
         Of a degree not below `degree`; of a bounded one, without its bounds.
-    degree : int
-        Degree in the Hermite basis of the inputs; at least 1.
-    k : int
-        Number of directions; all of them if there are fewer outputs.
+    degree, k : int
+        Degree in the Hermite basis of the inputs, at least 1, and number of directions.
     inputs : Gaussian, optional
         By default those of the fit.
 

@@ -48,8 +48,8 @@ class QuadraticPart:
         total = 0.0
         for rows in chunks(int(self.left.shape[0]), _ROWS):
             a = self.left[rows, ...]
-            found, _ = self.along(a, a if self.right is self.left else self.right[rows, ...])
-            total += float((widen(found) * widen(self.writes[rows, ...])).sum())
+            products, _ = self.along(a, a if self.right is self.left else self.right[rows, ...])
+            total += float((widen(products) * widen(self.writes[rows, ...])).sum())
         return total
 
     def products(self) -> tuple[Array, Array, Array]:
@@ -132,7 +132,13 @@ def quadratic_part(poly: Polynomial, inputs: Gaussian) -> QuadraticPart:
             times_root(units.gate.directions, root) - slopes[:, None] * left
         )
         return QuadraticPart(*(cast_result(a, like) for a in (left, right, writes)))
-    return _from_matrices(_matrices(poly, inputs, root), like)
+    # The eigenvectors of all outputs, each written to its own output.
+    xp = namespace(root=root)
+    values, vectors = xp.linalg.eigh(_matrices(poly, inputs, root))
+    outputs, d = values.shape
+    left = cast_result(xp.reshape(xp.matrix_transpose(vectors), (outputs * d, d)), like)
+    writes = values[:, :, None] * eye(outputs, values)[:, None, :]
+    return QuadraticPart(left, left, cast_result(xp.reshape(writes, (outputs * d, outputs)), like))
 
 
 def _matrices(poly: Polynomial, inputs: Gaussian, root: Array) -> Array:
@@ -154,13 +160,3 @@ def _matrices(poly: Polynomial, inputs: Gaussian, root: Array) -> Array:
         j, k = np.repeat(np.arange(d), exponents)
         places[[j * d + k, k * d + j], number] = 1 / math.sqrt(2) if j == k else 0.5
     return xp.reshape((constant(places, rows) @ rows).T, (poly.dim_out, d, d))
-
-
-def _from_matrices(matrices: Array, like: Array) -> QuadraticPart:
-    """Eigenvectors of all outputs, each written to its own output."""
-    xp = namespace(matrices=matrices)
-    outputs, d = int(matrices.shape[0]), int(matrices.shape[1])
-    values, vectors = xp.linalg.eigh(matrices)
-    left = cast_result(xp.reshape(xp.matrix_transpose(vectors), (outputs * d, d)), like)
-    writes = values[:, :, None] * eye(outputs, values)[:, None, :]
-    return QuadraticPart(left, left, cast_result(xp.reshape(writes, (outputs * d, outputs)), like))

@@ -47,10 +47,8 @@ class Explanation(Tabular, Plottable):
 
     Attributes
     ----------
-    point : array (d,)
-        The point x.
-    network, polynomial : float
-        Values there; None for the network where only a polynomial was given.
+    point, network, polynomial : array (d,), float or None, float
+        The point x and the values there.
     parts : array (n + 1,)
         p(m), the linear part g.u, the quadratic part u'Cu, ...; they add up to `polynomial`.
     terms, features : tuple of Contribution
@@ -116,15 +114,12 @@ def explain(
     Parameters
     ----------
     net_or_poly : network or Polynomial
-        To a network the polynomial of the given degree is fitted first.
+        To a network the polynomial of the given `degree` is fitted first.
     x : array (d,)
-        Point whose prediction is taken apart.
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Inputs whose mean the point is compared with; by default those that a polynomial was fitted under.
     output : int or array (o,)
         Index of the output, or a direction in output space, such as a difference of two logits.
-    degree : int
-        Degree of the polynomial that is fitted to a network.
     k : int
         Number of terms and of eigenfeatures that are listed.
     names : sequence of d str, optional
@@ -134,8 +129,8 @@ def explain(
     --------
     >>> import numpy as np, mlpoly as mp
     >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
-    >>> found = mp.explain(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2))
-    >>> [(term.name, round(term.amount, 6)) for term in found.terms]
+    >>> taken_apart = mp.explain(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2))
+    >>> [(term.name, round(term.amount, 6)) for term in taken_apart.terms]
     [('x0 x1', 4.0), ('x1^2', 4.0), ('x0^2', 1.0)]
     """
     k = as_integer("k", k, 1)
@@ -172,12 +167,16 @@ def explain(
         Contribution(monomial_name(factors, labels), amount, factors)
         for amount, factors, _ in strongest(about, moved, k)
     )
+    # The coefficients of p(s u) as a polynomial in s. At Chebyshev points a polynomial of degree n is determined best;
+    # the change to powers of s costs few digits, and drops zeros at the end.
+    along = np.polynomial.chebyshev.chebinterpolate(lambda s: about(s[:, None] * u)[:, 0], about.degree)
+    parts = np.polynomial.chebyshev.cheb2poly(along)
     return Explanation(
         point=here,
         output=None if np.ndim(output) else int(output) % poly.dim_out,
         network=network,
         polynomial=float(one(here)[0]),
-        parts=_parts_along(about, u),
+        parts=np.pad(parts, (0, about.degree + 1 - len(parts))),
         terms=terms,
         features=_features(about, under, u, k) if about.degree >= 2 else (),
         names=labels,
@@ -185,23 +184,15 @@ def explain(
     )
 
 
-def _parts_along(poly: Polynomial, u: np.ndarray) -> np.ndarray:
-    """Parts (n + 1,) of p(u) by degree: the coefficients of p(s u) as a polynomial in s."""
-    # At Chebyshev points a polynomial of degree n is determined best; the change to powers of s costs few digits.
-    found = np.polynomial.chebyshev.chebinterpolate(lambda s: poly(s[:, None] * u)[:, 0], poly.degree)
-    parts = np.polynomial.chebyshev.cheb2poly(found)
-    return np.pad(parts, (0, poly.degree + 1 - len(parts)))  # zeros at the end are dropped in between
-
-
 def _features(about: Polynomial, inputs: Inputs, u: np.ndarray, k: int) -> tuple[Contribution, ...]:
     """The eigenfeatures of the quadratic part with the largest amounts value_j (v_j.z)^2, where u = S^(1/2) z."""
     inverse = np.asarray(inputs.inverse_root)
     z = inverse * u if inverse.ndim == 1 else inverse @ u
     count = about.dim_in if about.dim_in <= _ALL else _SOME
-    found = eigenfeatures(about, output=0, k=count, metric="whitened", inputs=inputs)
-    amounts = found.values * (found.vectors @ z) ** 2
+    pairs = eigenfeatures(about, output=0, k=count, metric="whitened", inputs=inputs)
+    amounts = pairs.values * (pairs.vectors @ z) ** 2
     top = np.argsort(-np.abs(amounts), kind="stable")[:k]
     return tuple(
-        Contribution(f"feature {j + 1}", float(amounts[j]), (), float(found.values[j]), np.asarray(found.directions[j]))
+        Contribution(f"feature {j + 1}", float(amounts[j]), (), float(pairs.values[j]), np.asarray(pairs.directions[j]))
         for j in top.tolist()
     )

@@ -85,6 +85,6 @@ def descend(
 
     start = np.stack([to_numpy(rows).astype(np.float64) for rows in ((a,) if tied else (a, b))]).ravel()
     options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 10 * rounding_error(a), "gtol": 1e-9}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=lambda _: step(), options=options)
-    a, b, _ = directions(found.x)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", callback=lambda _: step(), options=options)
+    a, b, _ = directions(optimum.x)
     return a, b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +39,8 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     ----------
     names : tuple of str
         Names of all d inputs.
-    constant : float
-        Constant term: the value of the polynomial at the center.
-    total : int
-        Number of all monomials, the constant not counted.
+    constant, total : float, int
+        Value of the polynomial at the center, and number of all monomials beside this one.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
     sampling_error : float
@@ -59,11 +57,7 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     outputs: int = 0  # of the polynomial; a single one has no number in titles
     sampling_error: float = 0.0
 
-    @overload
-    def __getitem__(self, index: int) -> Term: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Term, ...]: ...
-    def __getitem__(self, index: int | slice) -> Term | tuple[Term, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.terms[index]
 
     def __len__(self) -> int:
@@ -98,14 +92,14 @@ def strongest_terms(
     about = one if origin is None else one.in_units(1.0, -origin)
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
     total, error = _variance(one, under)
-    found = []
+    terms = []
     for effect, factors, coefficient in strongest(about, spread, k):
         fraction = effect**2 / total if total > 0 else float("nan")
-        found.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
+        terms.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
     index = None if np.ndim(output) else int(output) % poly.dim_out
     count = count_monomials(poly.dim_in, poly.degree)
-    return Terms(tuple(found), index, labels, constant, count, origin, poly.dim_out, error)
+    return Terms(tuple(terms), index, labels, constant, count, origin, poly.dim_out, error)
 
 
 def single_output(poly: Polynomial, output: int | Array) -> Polynomial:

@@ -28,12 +28,9 @@ def sympy_expression(poly: Polynomial, output: int | Array, names: Sequence[str]
     labels = input_names(poly, names)
     check_count(poly, _MOST, "poly.terms(k=...) lists the strongest, poly.truncate(2) has fewer")
     symbols, one = [sympy.Symbol(name) for name in labels], single_output(poly, output)
-    found = [sympy.Float(float(one.coefficients().constant[0]))]
-    for monomials in in_order(one):
-        for coefficient, factors in zip(monomials.coefficients.tolist(), monomials.inputs.tolist(), strict=True):
-            if coefficient:
-                found.append(sympy.Mul(sympy.Float(coefficient), *(symbols[i] for i in factors)))
-    return sympy.Add(*found)
+    constant = sympy.Float(float(one.coefficients().constant[0]))
+    products = (sympy.Mul(sympy.Float(c), *(symbols[i] for i in factors)) for c, factors in in_order(one) if c)
+    return sympy.Add(constant, *products)
 
 
 @dataclass(frozen=True)
@@ -99,21 +96,18 @@ def _written(poly: Polynomial, whole: int | None) -> list[tuple[_Terms, int]] | 
         return None
     if whole is not None and poly.dim_out > _OUTPUTS:
         return None
-    found: list[tuple[_Terms, int]] = []
+    written: list[tuple[_Terms, int]] = []
     for i in range(min(poly.dim_out, _OUTPUTS)):
         one = single_output(poly, i)
         constant = (float(one.coefficients().constant[0]), ())
         if count <= _WRITTEN:
-            every: _Terms = [constant]
-            for m in in_order(one):
-                every += [(c, tuple(f)) for c, f in zip(m.coefficients.tolist(), m.inputs.tolist(), strict=True)]
-            found.append(([term for term in every if term[0] or not term[1]], 0))
+            written.append(([constant, *(term for term in in_order(one) if term[0])], 0))
         elif poly.inputs is not None:
             strong = strongest_terms(poly, i, None, _SHOWN, None, None)
-            found.append(([constant, *((t.coefficient, t.inputs) for t in strong)], count - len(strong)))
+            written.append(([constant, *((t.coefficient, t.inputs) for t in strong)], count - len(strong)))
         else:
             return None
-    return found
+    return written
 
 
 def _html_name(name: str) -> str:

@@ -16,8 +16,7 @@ from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.trainable import Trainable, trainable
 from mlpoly.inputs import Inputs, Samples
 from mlpoly.networks import Network
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Source
-from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, Source, map_polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
 from mlpoly.scores import ErrorSums
@@ -62,7 +61,11 @@ class Descent:
     ) -> None:
         self.net, self.poly = net, poly
         self.steps, self.batch_size, self.loss, self.seed = steps, batch_size, loss, seed
-        self.like = _training_tensor(poly.prototype)
+        like = poly.prototype
+        # Scales are computed in float64, which Apple's GPUs do not have.
+        device = like.device if isinstance(like, Tensor) and like.device.type != "mps" else torch.device("cpu")
+        dtype = torch.promote_types(getattr(torch, str(like.dtype).removeprefix("torch.")), torch.float32)
+        self.like = torch.zeros(1, dtype=dtype, device=device)
         self.source, self.x = _split(inputs, _stream_seed(seed, _VALIDATION, 0), self.like)
         self.target, self.before = self._values(net, self.x), self._values(poly, self.x)
         # zero where it is rounding
@@ -224,15 +227,6 @@ def steps_of(problem: Trainable, x: Tensor, seed: int) -> list[float]:
     own = [largest([float(i == j) for j in groups]) for i in groups]
     joint = largest([v**-0.5 if v > 0 else 0.0 for v in own])
     return [1 / (v * joint) if v > 0 else 0.0 for v in own]
-
-
-def _training_tensor(like: Array) -> Tensor:
-    """A tensor with the dtype and device of the training for a polynomial over arrays like this one."""
-    native = isinstance(like, Tensor)
-    # Scales are computed in float64, which Apple's GPUs do not have.
-    device = like.device if native and like.device.type != "mps" else torch.device("cpu")
-    dtype = like.dtype if native else getattr(torch, str(like.dtype))
-    return torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32), device=device)
 
 
 def _split(inputs: Inputs, seed: int, like: Tensor) -> tuple[Inputs, Tensor]:

@@ -71,17 +71,14 @@ def fit(
     Parameters
     ----------
     net : network
-        `MLP`, `GLU`, `Affine`, `Residual` or `Chain`. A chain of affine maps and one hidden layer counts as one layer.
+        A chain of affine maps and one hidden layer counts as one layer.
     inputs : Gaussian, GaussianMixture, Samples, array (n, d) or data frame
-        Inputs in the library and on the device of the network; `Gaussian.standard(d)` suits any. Plain data mean
-        `Samples` of them.
+        In the library and on the device of the network; `Gaussian.standard(d)` suits any.
     degree : int or sequence of int
         Any degree >= 0; for "composed" also a list with one for each hidden layer.
     method : str or an object of `mlpoly.methods`
-        "auto", "exact", "neuronwise", "joint", "expansion", "sampled" or "composed".
         "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
-        A name stands for the method with its default options; options belong to the object:
-        ``mlpoly.methods.Sampled(tolerance=0.001)``.
+        A name stands for the default options; others belong to the object: ``mlpoly.methods.Sampled(tolerance=0.001)``.
     bound : float or "auto", optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
         mean, such as 3.0, because a polynomial explodes away from its inputs. Polynomials and lines are fitted
@@ -93,9 +90,9 @@ def fit(
     -------
     RidgePolynomial, DensePolynomial, ChaosPolynomial, BoundedPolynomial or ComposedPolynomial
         Ridge form for one hidden layer under one Gaussian and for "neuronwise", bounded form with a `bound`; dense form
-        for a mixture up to degree 2 and for deep networks; chaos form above, and for samples; composed form for
-        "composed". In the network's array library, dtype and device; that of a 16-bit network is in float32.
-        ``.source.method`` says which optimum it is, ``.report`` how the fit went.
+        for a mixture up to degree 2 and for deep networks; chaos form above, and for samples. In the network's array
+        library, dtype and device, that of a 16-bit network in float32. Its ``.source.method`` says which optimum it
+        is, its ``.report`` how the fit went.
 
     Examples
     --------

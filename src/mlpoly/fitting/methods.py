@@ -95,8 +95,6 @@ class Neuronwise:
         layer = _one_layer(net, "neuronwise")
         if isinstance(inputs, Samples):
             return fit_samples_neuronwise(layer, inputs, degree)
-        if isinstance(inputs, Gaussian):
-            return fit_gaussian(layer, inputs, degree)
         return fit_neuronwise(layer, inputs, degree)
 
 
@@ -184,9 +182,6 @@ class Sampled(Sampling):
     tolerance : float
     max_samples : int
         Largest number of samples, for each component of a mixture; at least one chunk of some thousands is drawn.
-    start : polynomial, optional
-        Result of an earlier fit of this kind to the same network under the same Gaussian, with its report; it is
-        resumed, with its seed.
     seed : int
     """
 
@@ -195,8 +190,6 @@ class Sampled(Sampling):
         _check_whole(inputs, degree, "sampled")
         if isinstance(inputs, Gaussian):
             return fit_sampled(net, inputs, degree, self)
-        if self.start is not None:
-            raise ValueError("start resumes a fit under one Gaussian; leave it out for a mixture.")
 
         def under(net: Network, component: Gaussian, degree: int) -> DensePolynomial:
             return fit_sampled(net, component, degree, self)

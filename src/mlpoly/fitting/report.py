@@ -20,36 +20,30 @@ class FitReport(Tabular, Plottable):
 
     Attributes
     ----------
-    method : str
-        Solver, or which optimum it is.
-    summary : str
+    method, summary : str
+        Solver, or which optimum it is, and how it went in a few words.
     misfit : float or None
         What the solver minimised, at the answer, summed over outputs: the misfit under a mixture, the mean squared
         error on samples; of fits from samples of a distribution the squared error of the optimum, estimated.
-    excess : float or None
-        Squared error of the answer beyond that of the optimum, estimated.
-    fvu : float or None
-        Fraction of variance unexplained, estimated; `mlpoly.fvu` measures it.
+    excess, fvu : float or None
+        Estimates of the squared error beyond that of the optimum, and of the fraction of variance unexplained.
     gradient : float or None
         Certificate of optimality: norm of the gradient of the squared error at the answer, relative to that at zero.
     converged : bool
         False if stopped by a limit, an interrupt or an overflow: the polynomial is the best found so far.
-    iterations : int
     history : tuple of (int, float)
         Iteration, and misfit or score after it.
     details : mapping from str to any
-        Numbers of this way to fit. Under a mixture: ``gain_left``, the estimated fraction of the misfit that more
-        iterations could still remove (NaN if rounding hides it), ``kept`` and ``dropped``, the numbers of input
-        directions with and without variance; of a deep network ``components``, their reports. On samples: ``samples``,
-        ``terms``, the number of monomials, ``rank``, how many combinations of them the samples determine, ``kept`` and
-        ``dropped``. Of all neurons together: ``kind``, what was fitted, ``coefficients``, how many for each output,
-        their ``rank`` and ``effective`` number after ``shrinkage``, and ``start``, the fraction of variance unexplained
-        before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an expansion: ``explained``
-        and ``variance``, of the polynomial and of the network, and ``standard_error`` of the excess. From Jacobians at
-        samples: ``samples``, and ``seed``, ``chunk``, ``chunks``, ``network``, for resuming. Layer by layer:
-        ``degrees``, ``guard``, and ``closure_errors``: for each layer the estimated error of its units' means, in
-        standard deviations; on samples ``kind``, "joint" if layers make up for those before, and then ``start``. Of
-        fine-tuning: see `finetune`.
+        Numbers of this way to fit. Under a mixture ``gain_left``, the fraction of the misfit that more iterations
+        could still remove (NaN if rounding hides it), ``kept`` and ``dropped``, the numbers of input directions with
+        and without variance; of a deep network ``components``, their reports. On samples ``samples``, ``terms``,
+        ``rank``, ``kept`` and ``dropped``. Of all neurons together ``kind``, ``coefficients`` for each output, their
+        ``rank`` and ``effective`` number after ``shrinkage``, and ``start``, the fraction of variance unexplained
+        before; `fvu` and ``start`` are of fits to four of five samples, on the fifth. Of an expansion ``explained``
+        and ``variance``, of the polynomial and of the network, and ``standard_error`` of the excess. From Jacobians
+        ``samples`` and ``chunks``. Layer by layer ``degrees``, ``guard`` and ``closure_errors``, of the
+        units' means in standard deviations; on samples ``kind``, "joint" if layers make up for those before, and then
+        ``start``.
     """
 
     method: str

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from mlpoly.moments.hermite_products import products
-from mlpoly.polynomials import ChaosPolynomial, DensePolynomial
-from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials import ChaosPolynomial, DensePolynomial, map_polynomial
 from mlpoly.records import replace
 
 Tensor = torch.Tensor

@@ -1,27 +1,30 @@
-"""Bounds on every number of a circuit, for all inputs in a region."""
+"""Certified bounds on every number of a circuit, for all inputs in a region."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import chebyshev
 
-from mlpoly.arrays import as_float_array, as_number, check_finite, check_shape, to_numpy
-from mlpoly.he.circuit import Circuit, LinearTerm
-from mlpoly.he.lowering import CAPACITY
-from mlpoly.he.ranges import forms_under
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
+from mlpoly.certificates.functions import EPS, polynomials
+from mlpoly.certificates.graph import Graph
+from mlpoly.certificates.region import regions
+from mlpoly.certificates.relaxation import Ranges
+from mlpoly.certificates.search import attained
+from mlpoly.he.circuit import CAPACITY, Circuit, LinearTerm
+from mlpoly.inputs import Inputs
 from mlpoly.tables import Table, Tabular
 
-Interval = tuple[np.ndarray, np.ndarray]
+_STEPS = 60  # of descent in the slopes of the bounds
+_SAME = 1e-9  # relative difference up to which the polynomials of a unit count as multiples of one
 
 
 @dataclass(frozen=True)
 class Bounds(Tabular):
-    """Bounds that hold for every input in a region.
+    """Bounds that hold for every input in a region, beside values that are attained in it.
 
     Attributes
     ----------
@@ -31,6 +34,10 @@ class Bounds(Tabular):
         For each layer bounds on |u| and |e| in multiples of its range, and on the powers of u that it needs, with e.
     low, high : ndarray (o,)
         Bounds on the outputs.
+    found : tuple of float
+        Largest |u| or |e| of each layer that search found.
+    lowest, highest : ndarray (o,)
+        Smallest and largest outputs that search found.
     """
 
     names: tuple[str, ...]
@@ -38,28 +45,48 @@ class Bounds(Tabular):
     powers: tuple[float, ...]
     low: np.ndarray
     high: np.ndarray
+    found: tuple[float, ...]
+    lowest: np.ndarray
+    highest: np.ndarray
 
     @property
     def fits(self) -> bool:
         """Whether no input in the region makes a number above 2^19; `headroom_bits` may allow outputs less."""
-        return all(size <= CAPACITY for size in (*self.powers, *np.abs(self.low), *np.abs(self.high)))
+        return not self.excess
+
+    @property
+    def excess(self) -> dict[str, float]:
+        """Layers, and "the output", whose numbers may exceed 2^19, with how many times that they may reach."""
+        largest = float(max(np.max(np.abs(self.low)), np.max(np.abs(self.high))))
+        sizes = zip((*self.names, "the output"), (*self.powers, largest), strict=True)
+        return {name: size / CAPACITY for name, size in sizes if not size <= CAPACITY}
 
     def __repr__(self) -> str:
         low, high = float(self.low.min()), float(self.high.max())
         return f"Bounds(outputs in [{low:.4g}, {high:.4g}], fits={self.fits})"
 
     def _table(self) -> Table:
-        rows = tuple(zip(self.names, self.sizes, self.powers, strict=True))
-        return Table(("layer", "largest |u|", "largest power"), rows, repr(self))
+        columns = ("layer", "largest |u|", "attained", "largest power")
+        rows = tuple(zip(self.names, self.sizes, self.found, self.powers, strict=True))
+        note = f"outputs attained: {float(self.lowest.min()):.4g} to {float(self.highest.max()):.4g}"
+        for name, times in self.excess.items():
+            note += f"\n{name} may exceed 2^19, the most that an encryption holds, {times:.3g} times"
+        return Table(columns, rows, repr(self), note=note)
 
 
 def bound(
-    circuit: Circuit, low: Any = None, high: Any = None, *, inputs: Inputs | None = None, radius: float | None = None
+    circuit: Circuit,
+    low: Any = None,
+    high: Any = None,
+    *,
+    inputs: Inputs | None = None,
+    radius: float | None = None,
+    seconds: float = 10.0,
 ) -> Bounds:
-    """Bounds on every intermediate value and on the outputs, for all inputs in a box or in an ellipsoid.
+    """Certified bounds on every intermediate value and on the outputs, for all inputs in a box or in an ellipsoid.
 
-    Exact for each form of the first layer; behind it by interval arithmetic, with each unit's polynomial bounded by
-    the sizes of its coefficients in Chebyshev polynomials of the unit's interval.
+    They are made as those of `mlpoly.certify`, with the same margins for rounding; evaluation under encryption adds
+    its own noise.
 
     Parameters
     ----------
@@ -68,6 +95,8 @@ def bound(
         Box of the inputs, such as 0 and 1 for pixels.
     inputs, radius : Gaussian or GaussianMixture, float, optional
         The ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
+    seconds : float
+        Time for search and for better bounds; the first bounds are always finished.
 
     Examples
     --------
@@ -76,100 +105,85 @@ def bound(
     >>> mp.he.bound(circuit, -1, 1).fits
     True
     """
-    linear = _linear_over(circuit.dim_in, low, high, inputs, radius)
-    forms: list[Interval] = []
-    gates: list[Interval] = []
+    places = regions(circuit.dim_in, low, high, inputs, radius)
+    graph, vectors = _graph(circuit)
+    ends = [np.concatenate([np.eye(graph.sizes[v]), -np.eye(graph.sizes[v])]) for v in vectors]
+    upper, found = [np.full(len(rows), -np.inf) for rows in ends], [np.full(len(rows), -np.inf) for rows in ends]
+    for place in places:
+        start, time_here = time.monotonic(), seconds / len(places)
+        for i, (v, rows) in enumerate(zip(vectors, ends, strict=True)):
+            deadline = start + 0.3 * time_here * (i + 1) / len(vectors)
+            found[i] = np.maximum(found[i], attained(graph, v, rows, place, deadline)[0])
+        ranges = Ranges.of(graph, place, _STEPS, start + 0.8 * time_here)
+        ranges.improve(vectors[-1], 2 * _STEPS, start + time_here)
+        for i, v in enumerate(vectors):
+            upper[i] = np.maximum(upper[i], np.concatenate([ranges.high[v], -ranges.low[v]]))
+    sizes, powers, reached = [], [], []
+    vector = 0
+    for layer in circuit.layers:
+        count = 2 if layer.gates else 1
+        u, e = np.max(upper[vector], initial=0.0), np.max(upper[vector + 1], initial=0.0) if layer.gates else 0.0
+        with np.errstate(over="ignore"):
+            top = np.maximum(u, 1.0)  # the entry that is always one
+            powers.append(float(np.maximum(top**layer.degree, e * top ** (layer.degree - 1))))
+        sizes.append(float(np.maximum(u, e)))
+        reached.append(float(np.max(np.concatenate(found[vector : vector + count]), initial=0.0)))
+        vector += count
+    o = circuit.dim_out
+    names = tuple(layer.name for layer in circuit.layers)
+    ends_of = (-upper[-1][o:], upper[-1][:o]), (-found[-1][o:], found[-1][:o])
+    return Bounds(names, tuple(sizes), tuple(powers), *ends_of[0], tuple(reached), *ends_of[1])
 
-    def total(terms: tuple[LinearTerm, ...]) -> Interval:
-        lows: Any = 0.0
-        highs: Any = 0.0
+
+def _graph(circuit: Circuit) -> tuple[Graph, list[int]]:
+    """A circuit as a graph, and its vectors u and e of every layer, without the entries that are one, and outputs."""
+    graph = Graph(circuit.dim_in)
+    forms, gates, vectors = [0], [0], []
+
+    def total(terms: Sequence[LinearTerm], rows: int) -> int:
+        parts: list[tuple[int, np.ndarray]] = []
+        bias, size = np.zeros(rows), np.zeros(rows)
         for layer, gated in dict.fromkeys((term.layer, term.gated) for term in terms):
             here = [term for term in terms if (term.layer, term.gated) == (layer, gated)]
+            for term in here:
+                if not gated:  # the entry of e is zero there
+                    bias, size = bias + term.matrix[:rows, -1], size + np.abs(term.matrix[:rows, -1])
             if layer == 0:
-                one, two = linear(here[0].matrix)
-            else:
-                each = _polynomial_range(here, forms[layer - 1])
-                one, two = (part.sum(axis=1) for part in (_product(each, gates[layer - 1]) if gated else each))
-            lows, highs = lows + one, highs + two
-        return lows, highs
+                parts.append((0, here[0].matrix[:rows, :-1]))
+                continue
+            table = np.zeros((max(t.power for t in here) + 1, rows, graph.sizes[forms[layer]]))
+            for term in here:
+                table[term.power] += term.matrix[:rows, :-1]
+            parts.append(_units(graph, table, forms[layer], gates[layer] if gated else None))
+        return graph.linear(parts, bias, len(terms) * EPS * size)
 
-    names, sizes, powers = [], [], []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for layer in circuit.layers:
-            forms.append(total(layer.forms))
-            gates.append(total(layer.gates) if layer.gates else (np.zeros(1), np.zeros(1)))
-            u, e = np.max(np.abs(np.stack(forms[-1])[:, :-1]), initial=0.0), np.max(np.abs(gates[-1]))
-            top = np.maximum(u, 1.0)  # the entry that is always one
-            names.append(layer.name)
-            sizes.append(float(np.maximum(u, e)))
-            powers.append(float(np.maximum(top**layer.degree, e * top ** (layer.degree - 1))))
-        outputs = total(circuit.outputs)
-    return Bounds(tuple(names), tuple(sizes), tuple(powers), *outputs)
+    for layer in circuit.layers:
+        forms.append(total(layer.forms, layer.size - 1))
+        gates.append(total(layer.gates, layer.size - 1) if layer.gates else 0)
+        vectors += [forms[-1], gates[-1]] if layer.gates else [forms[-1]]
+    return graph, [*vectors, total(circuit.outputs, circuit.dim_out)]
 
 
-def _linear_over(dim: int, low: Any, high: Any, inputs: Any, radius: Any) -> Callable[[np.ndarray], Interval]:
-    """Return a function to the exact range of each row of matrix @ (x, 1) over the region."""
-    if (low is None) != (high is None) or (inputs is None) != (radius is None) or (low is None) == (inputs is None):
-        raise ValueError(
-            "a region is needed: a box, bound(low, high), or an ellipsoid, bound(inputs=gaussian, radius=5.0)."
-        )
-    if low is not None:
-        below, above = _side("low", low, dim), _side("high", high, dim)
-        if not np.all(below <= above):
-            raise ValueError("low must not be above high.")
-        center, half = (below + above) / 2, (above - below) / 2
+def _units(graph: Graph, table: np.ndarray, u: int, e: int | None) -> tuple[int, np.ndarray]:
+    """Polynomials of u with coefficients (n + 1, rows, units), times e if there is one: a vector, and its matrix.
 
-        def over_box(matrix: np.ndarray) -> Interval:
-            middle, reach = matrix[:, :-1] @ center + matrix[:, -1], np.abs(matrix[:, :-1]) @ half
-            return middle - reach, middle + reach
-
-        return over_box
-    if not isinstance(inputs, Gaussian | GaussianMixture):
-        raise TypeError(f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
-    if inputs.dim != dim:
-        raise ValueError(f"inputs have {inputs.dim} dimensions, but the circuit has {dim} inputs.")
-    radius = as_number("radius", radius, "a positive number of standard deviations", 0)
-
-    def over_ellipsoid(matrix: np.ndarray) -> Interval:
-        _, means, spreads = (np.array(part) for part in zip(*forms_under(inputs, matrix), strict=True))
-        return np.min(means - radius * spreads, axis=0), np.max(means + radius * spreads, axis=0)
-
-    return over_ellipsoid
-
-
-def _side(name: str, value: Any, dim: int) -> np.ndarray:
-    """One side of a box, (d,), in float64: in float32 the center would be rounded."""
-    side = to_numpy(as_float_array(name, value, integers=True)).astype(np.float64)
-    if side.ndim:
-        check_shape(name, side, (dim,), "one number for each input, or one for all")
-    check_finite(name, side)
-    return np.broadcast_to(side, (dim,))
-
-
-def _polynomial_range(terms: Sequence[LinearTerm], u: Interval) -> Interval:
-    """Bounds (rows, columns) on sum_k matrix_k[r, c] u_c^k over the intervals of u.
-
-    With the polynomial in Chebyshev polynomials of the interval, which stay within [-1, 1], the sum of the sizes of
-    the coefficients is a bound; it is exact for lines.
+    The polynomials of a unit are multiples of one, except in circuits of other origin: then every row has its own.
     """
-    middle, half = (u[0] + u[1]) / 2, (u[1] - u[0]) / 2
-    shape = (max(t.power for t in terms) + 1, *terms[0].matrix.shape)
-    monomials = np.zeros(shape)
-    for term in terms:
-        monomials[term.power] += term.matrix
-    shifted = monomials[-1:]  # in powers of s = (u - middle) / half, by Horner's rule
-    for coefficients in monomials[-2::-1]:
-        zero = np.zeros_like(shifted[:1])
-        shifted = np.concatenate([shifted * middle, zero]) + np.concatenate([zero, shifted * half])
-        shifted[0] += coefficients
-    table = np.eye(shape[0])  # row k becomes s^k in Chebyshev polynomials
-    for k, row in enumerate(table):
-        row[: k + 1] = chebyshev.poly2cheb(row[: k + 1])
-    level, *waves = np.tensordot(table.T, shifted, axes=1)
-    reach = sum((np.abs(wave) for wave in waves), start=np.zeros(shape[1:]))
-    return level - reach, level + reach
-
-
-def _product(one: Interval, two: Interval) -> Interval:
-    corners = np.stack([a * b for a in one for b in two])
-    return corners.min(axis=0), corners.max(axis=0)
+    size = np.abs(table)
+    lead = np.argmax(size.max(axis=0), axis=0)  # the row with the largest coefficients
+    units = np.arange(table.shape[2])
+    own = table[:, lead, units]  # (n + 1, units)
+    power = np.argmax(np.abs(own), axis=0)
+    pivot = own[power, units]
+    matrix = table[power, :, units].T / np.where(pivot == 0, 1.0, pivot)
+    left = np.abs(table - own[:, None, :] * matrix) + 4 * EPS * size
+    errors = np.max(np.where(size.max(axis=0) > 0, left / np.where(matrix == 0, 1e-300, np.abs(matrix)), 0.0), axis=1)
+    if not np.all(errors <= _SAME * np.abs(pivot)):
+        rows = table.shape[1]
+        repeated = np.tile(np.eye(len(units)), (rows, 1))
+        u = graph.linear([(u, repeated)])
+        e = None if e is None else graph.linear([(e, repeated)])
+        own, matrix = table.reshape(len(table), -1), np.repeat(np.eye(rows), len(units), axis=1)
+        errors = 0 * own
+    values = graph.apply(u, polynomials(own, errors))
+    return (values if e is None else graph.product(values, e)), matrix

@@ -20,6 +20,8 @@ from mlpoly.arrays import as_float_array, check_finite, to_numpy
 from mlpoly.records import record, static
 from mlpoly.tables import Table, Tabular
 
+CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included
+
 
 class Vector(NamedTuple):
     """Name of an encrypted vector: u_layer^power, times e_layer if gated. Layer 0 is the input."""

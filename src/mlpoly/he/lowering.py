@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, as_number, check_finite, check_shape, to_numpy
-from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm, Vector
+from mlpoly.he.bounds import bound
+from mlpoly.he.circuit import CAPACITY, Circuit, EncryptedLayer, LinearTerm, Vector
 from mlpoly.inputs import Samples
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -22,23 +23,30 @@ from mlpoly.polynomials import (
 )
 from mlpoly.special import in_powers
 
-CAPACITY = 2.0**19  # largest number with 20 bits before the point, its sign included
 _ROUNDING = 1 + 1e-10  # a range is wider by this than its largest sample, which a circuit computes in another order
 _DRAWS = 4096  # samples of the inputs on which a new circuit is checked
 
 Sum = dict[Vector, np.ndarray]  # a linear map of encrypted vectors: the matrix for each
 
 
-def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
+def to_circuit(
+    poly: Polynomial, outside: float = 1e-6, samples: Any = None, levels: int | None = None, within: Any = None
+) -> Circuit:
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
     check_form(poly)
     wide = poly.to(np.zeros(1))
     radius = radius_for(outside, _ranges(wide))
     levels = None if levels is None else as_integer("levels", levels, 1)
     points = _points(poly, samples)
-    lowering = _Lowering(wide.dim_in, radius, samples is not None)
-    outputs, _ = lowering.stage(wide, {Vector(0): np.eye(wide.dim_in, wide.dim_in + 1)}, points)
-    circuit = Circuit(tuple(lowering.layers), _terms(outputs))
+    circuit = _lowered(wide, [radius] * _count(wide), points, samples is not None)
+    if within is not None:
+        if not isinstance(within, tuple | list) or len(within) != 2:
+            raise ValueError(f"within must be the two sides of a box, such as (0.0, 1.0), got {within!r:.60}.")
+        certified = bound(circuit, *within)
+        if not np.all(np.isfinite(certified.sizes)):
+            raise ValueError("no finite range is certified within this box; choose a smaller one, or a larger guard.")
+        radii = [layer.radius * size for layer, size in zip(circuit.layers, certified.sizes, strict=True)]
+        circuit = _lowered(wide, [_ROUNDING * r if r > 0 else radius for r in radii], points, False)
     if levels is not None and circuit.levels > levels:
         raise ValueError(
             f"levels is {levels}, but the polynomial needs {circuit.levels}: {_cost(circuit)}. Allow as many, or let "
@@ -47,6 +55,18 @@ def to_circuit(poly: Polynomial, outside: float = 1e-6, samples: Any = None, lev
     if points is not None:
         check_capacity(circuit, points, "samples of the inputs" if samples is None else "the samples")
     return circuit
+
+
+def _lowered(p: Any, radii: list[float], points: np.ndarray | None, widen: bool) -> Circuit:
+    """The circuit of a polynomial whose layers have ranges of so many standard deviations."""
+    lowering = _Lowering(p.dim_in, radii, widen)
+    outputs, _ = lowering.stage(p, {Vector(0): np.eye(p.dim_in, p.dim_in + 1)}, points)
+    return Circuit(tuple(lowering.layers), _terms(outputs))
+
+
+def _count(p: Any) -> int:
+    """Number of hidden layers."""
+    return sum(map(_count, p.applied)) if isinstance(p, ComposedPolynomial) else int(p.degree > 1)
 
 
 def radius_for(outside: float, forms: int) -> float:
@@ -123,10 +143,10 @@ def _terms(total: Sum) -> tuple[LinearTerm, ...]:
 class _Lowering:
     """Follows the stages of a polynomial, with its values as sums of matrices times encrypted vectors."""
 
-    def __init__(self, dim: int, radius: float, widen: bool) -> None:
+    def __init__(self, dim: int, radii: list[float], widen: bool) -> None:
         self.layers: list[EncryptedLayer] = []
         self.sizes = [dim + 1]
-        self.radius, self.widen = radius, widen  # whether samples may make a range wider
+        self.radii, self.widen = radii, widen  # whether samples may make a range wider
 
     def stage(self, p: Any, values: Sum, x: np.ndarray | None) -> tuple[Sum, np.ndarray | None]:
         """Values behind a stage as a sum and, if points are given, as numbers."""
@@ -156,7 +176,7 @@ class _Lowering:
     def hidden(self, p: RidgePolynomial, values: Sum, x: np.ndarray | None) -> Sum:
         """Add a hidden layer; return the outputs of the stage as a sum over the layer's powers."""
         units, gate, series = p.units, p.units.gate, p.series
-        inverse, radius = units.inverse_scales, self.radius
+        inverse, radius = units.inverse_scales, self.radii[len(self.layers)]
         if self.widen and x is not None:
             radius = max(radius, float(_ROUNDING * np.max(_sizes(units.standardise(p.forms_at(x)[0])))))
         scale = inverse / radius

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import erfc
 
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
-from mlpoly.he.circuit import Circuit, LinearTerm
-from mlpoly.he.lowering import CAPACITY
+from mlpoly.he.circuit import CAPACITY, Circuit, LinearTerm
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.tables import Table, Tabular
 

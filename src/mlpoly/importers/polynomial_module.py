@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn import functional
 
 from mlpoly.arrays import as_float_array, chunks, differentiated, to_numpy
+from mlpoly.importers.fused_neurons import fused_values
 from mlpoly.polynomials import Polynomial, Source
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.records import arrays_of, map_arrays, replace
 
-_CACHED = 2**22  # numbers at a time: 16 MB in float32, which the second-level cache of a GPU holds several times
+_AT_ONCE = 2**24  # values of neurons at a time: 64 MB in float32, of which a few exist
 
 
 class PolynomialModule(nn.Module):
@@ -49,6 +50,7 @@ class PolynomialModule(nn.Module):
         for name, array in zip(names, arrays_of(plain).values(), strict=True):
             own = array.detach().clone() if isinstance(array, torch.Tensor) else torch.tensor(to_numpy(array).copy())
             self.register_buffer(name, own)
+        self._copies: dict[str, tuple[torch.Tensor, int, torch.Tensor]] = {}  # of matrices, see `_narrow`
         rest = iter(names)
         self._names = map_arrays(plain, lambda _: next(rest))  # the polynomial, with names of buffers as its arrays
 
@@ -72,10 +74,24 @@ class PolynomialModule(nn.Module):
         buffers = dict(self.named_buffers())
 
         def array(name: str) -> torch.Tensor:
-            matrix = of_matrices is not None and name.endswith(("directions", "readout"))
-            return buffers[name].to(of_matrices if matrix else dtype)
+            if of_matrices is not None and name.endswith(("directions", "readout")):
+                return self._narrow(name, buffers[name], of_matrices)
+            return buffers[name].to(dtype)
 
         return map_arrays(self._names, array)
+
+    def _narrow(self, name: str, buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """A buffer in 16 bits, from a copy that is kept while the buffer does not change."""
+        if buffer.dtype == dtype or torch.compiler.is_compiling() or differentiated(buffer) or buffer.is_inference():
+            return buffer.to(dtype)
+        kept = self._copies.get(name)
+        if kept is None or kept[0] is not buffer or kept[1] != buffer._version or kept[2].dtype != dtype:
+            kept = self._copies[name] = buffer, buffer._version, buffer.to(dtype)
+        return kept[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the copies."""
+        return {**self.__dict__, "_copies": {}}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Values (..., o) at points x (..., d), in the dtype of x."""
@@ -102,11 +118,13 @@ def _in_16_bits(p: Any, x: torch.Tensor) -> torch.Tensor:
     if torch.compiler.is_compiling() or any(differentiated(a) for a in (y, *arrays_of(p).values())):
         hidden = values(y, z).to(x.dtype)
     else:
-        # In the memory of y, some rows at a time, so that what is computed on the way stays in the cache.
         hidden = y.reshape(-1, y.shape[-1])
         others = None if z is None else z.reshape(hidden.shape)
-        for rows in chunks(hidden.shape[0], max(1, _CACHED // max(1, hidden.shape[1]))):
+        fused = fused_values(p, hidden, others)
+        # Without a kernel in the memory of y, some rows at a time, so that what is computed on the way stays small.
+        for rows in chunks(hidden.shape[0], max(1, _AT_ONCE // max(1, hidden.shape[1]))) if fused is None else ():
             hidden[rows] = values(hidden[rows], None if others is None else others[rows])
+        hidden = hidden if fused is None else fused
         hidden = hidden.reshape(y.shape)
     if p.readout is None:
         return hidden if p.bias is None else hidden + p.bias

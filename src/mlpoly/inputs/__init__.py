@@ -1,6 +1,8 @@
 """Input distributions: Gaussians, mixtures, samples."""
 
 from mlpoly.inputs.accumulator import MomentAccumulator
+from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
+from mlpoly.inputs.coordinates import Coordinates
 from mlpoly.inputs.gaussian import Gaussian
 from mlpoly.inputs.interface import Gaussians, Inputs
 from mlpoly.inputs.mixture import GaussianMixture
@@ -16,6 +18,7 @@ from mlpoly.inputs.resolve import (
 from mlpoly.inputs.samples import Samples
 
 __all__ = [
-    "Gaussian", "GaussianMixture", "Gaussians", "Inputs", "InputsLike", "MomentAccumulator", "Samples", "as_inputs",
-    "check_order", "checked_inputs", "in_library", "inputs_of", "require_gaussians",
+    "Coordinates", "Gaussian", "GaussianMixture", "Gaussians", "Given", "Inputs", "InputsLike", "MomentAccumulator",
+    "Samples", "as_inputs", "check_order", "check_possible", "checked_inputs", "in_library", "input_places",
+    "inputs_of", "posterior", "require_gaussians",
 ]  # fmt: skip

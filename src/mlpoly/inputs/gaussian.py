@@ -108,9 +108,6 @@ class Gaussian(Gaussians):
         kind = "identity" if self.cov is None else "diagonal" if len(self.cov.shape) == 1 else "full"
         return f"Gaussian(dim={self.dim}, {kind} covariance)"
 
-    def _formula(self) -> str:
-        return f"x ~ N(m, {'I' if self.cov is None else 'S'})"
-
     def _variances(self) -> Array:
         if self.cov is None:
             return namespace_of(self.mean).ones_like(self.mean)

@@ -63,15 +63,11 @@ class Inputs(Tabular, ABC):
         """Variance of each input, (d,)."""
         return namespace_of(self.covariance).linalg.diagonal(self.covariance)
 
-    def _formula(self) -> str:
-        """The distribution in a few letters, for tables."""
-        return ""
-
     def _table(self) -> Table:
         names = self.names or [f"x{i}" for i in range(self.dim)]
         mean, variance = to_numpy(self.mean).tolist(), to_numpy(self._variances()).clip(min=0)
         rows = tuple(zip(names, mean, (variance**0.5).tolist(), strict=True))
-        return Table(("input", "mean", "standard deviation"), rows, repr(self), self._formula(), limit=10)
+        return Table(("input", "mean", "standard deviation"), rows, repr(self), limit=10)
 
     def __str__(self) -> str:
         return repr(self)

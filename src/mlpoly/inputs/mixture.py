@@ -173,9 +173,6 @@ class GaussianMixture(Gaussians):
         """The means."""
         return self.means
 
-    def _formula(self) -> str:
-        return "x ~ sum_c w_c N(m_c, S_c)"
-
     def _variances(self) -> Array:
         gaps = self.means - self.mean
         return self.weights @ (namespace_of(gaps).stack([g._variances() for g in self.components]) + gaps**2)
@@ -242,15 +239,15 @@ class GaussianMixture(Gaussians):
 
 def as_labels(labels: Any, length: int) -> np.ndarray:
     """Check labels, integers or text, and return them as a NumPy vector of the given length."""
-    found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
-    if found.dtype.kind == "O" and all(isinstance(label, str) for label in found.flat):  # a column of a data frame
-        found = found.astype(str)
-    if found.dtype.kind not in "iubUS":
-        remedy = "labels.astype(int)" if found.dtype.kind == "f" else "np.unique(labels, return_inverse=True)[1]"
-        raise TypeError(f"labels must be integers or text, got dtype {found.dtype}; use {remedy}.")
-    if found.shape != (length,):
-        raise ValueError(f"labels have shape {found.shape}, expected ({length},): one label per sample.")
-    return found
+    vector = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
+    if vector.dtype.kind == "O" and all(isinstance(label, str) for label in vector.flat):  # a column of a data frame
+        vector = vector.astype(str)
+    if vector.dtype.kind not in "iubUS":
+        remedy = "labels.astype(int)" if vector.dtype.kind == "f" else "np.unique(labels, return_inverse=True)[1]"
+        raise TypeError(f"labels must be integers or text, got dtype {vector.dtype}; use {remedy}.")
+    if vector.shape != (length,):
+        raise ValueError(f"labels have shape {vector.shape}, expected ({length},): one label per sample.")
+    return vector
 
 
 def _checked_weights(weights: Array) -> Array:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlpoly.lm.reading.block_spectra import block_spectra as block_spectra
     from mlpoly.lm.reading.causality import check_features as check_features
     from mlpoly.lm.reading.contexts import read_features as read_features
-    from mlpoly.lm.reading.feature_reading import describe as describe
     from mlpoly.lm.reading.feature_reading import with_scores as with_scores
     from mlpoly.lm.reading.feature_set import FeatureSet as FeatureSet
     from mlpoly.lm.reading.readability import readability as readability
@@ -53,7 +52,6 @@ _MODULES = {
     "block_features": "mlpoly.lm.reading.block_features",
     "FeatureSet": "mlpoly.lm.reading.feature_set",
     "read_features": "mlpoly.lm.reading.contexts",
-    "describe": "mlpoly.lm.reading.feature_reading",
     "check_features": "mlpoly.lm.reading.causality",
     "readability": "mlpoly.lm.reading.readability",
     "with_scores": "mlpoly.lm.reading.feature_reading",

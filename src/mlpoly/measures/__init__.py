@@ -3,6 +3,7 @@
 from mlpoly.measures.additive import additive
 from mlpoly.measures.check import DataCheck, UnitCheck, check
 from mlpoly.measures.compare import Comparison, Comparisons, compare, kl
+from mlpoly.measures.conditional import Conditional, conditional
 from mlpoly.measures.conditional_mean import ConditionalMean, conditional_mean
 from mlpoly.measures.degree_spectrum import DegreeSpectrum, degree_spectrum
 from mlpoly.measures.fvu import fvu
@@ -13,7 +14,8 @@ from mlpoly.measures.shapley import Shapley, shapley
 from mlpoly.measures.similarity import Overlap, Similarity, similarity
 
 __all__ = [
-    "AdditiveModel", "Comparison", "Comparisons", "ConditionalMean", "DataCheck", "DegreeSpectrum", "Overlap",
-    "SecondMoment", "Sensitivity", "Shapley", "Similarity", "UnitCheck", "additive", "check", "compare",
-    "conditional_mean", "degree_spectrum", "fvu", "kl", "second_moment", "sensitivity", "shapley", "similarity",
+    "AdditiveModel", "Comparison", "Comparisons", "Conditional", "ConditionalMean", "DataCheck", "DegreeSpectrum",
+    "Overlap", "SecondMoment", "Sensitivity", "Shapley", "Similarity", "UnitCheck", "additive", "check", "compare",
+    "conditional", "conditional_mean", "degree_spectrum", "fvu", "kl", "second_moment", "sensitivity", "shapley",
+    "similarity",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ that it is due to are kept beside it, averaged over the other inputs in closed f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,26 +27,32 @@ from mlpoly.arrays import (
     to_numpy,
     widen,
 )
+from mlpoly.arrays.host import by_value
 from mlpoly.fitting import fit
-from mlpoly.inputs import Gaussian, InputsLike, Samples, as_inputs, checked_inputs
+from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, checked_inputs
+from mlpoly.inputs.conditioning import input_places
 from mlpoly.inputs.coordinates import rounding_floor
 from mlpoly.measures.functions import checked_data, expansion, gaussians
-from mlpoly.measures.shape_functions import GRID, AdditiveModel, SharpUnits
-from mlpoly.measures.shape_systems import on_data, projections, solved, under_mixture
+from mlpoly.measures.pair_functions import with_pairs
+from mlpoly.measures.polynomial_shapes import on_data, under_mixture
+from mlpoly.measures.shape_functions import GRID, AdditiveModel
+from mlpoly.measures.shape_systems import projections, solved
+from mlpoly.measures.sharp_units import correlations, gathered, kept_beside
 from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
-from mlpoly.records import arrays_of, map_arrays, replace
+from mlpoly.records import map_arrays
 from mlpoly.units import decay
 
 _FIRST, _SHORT = 16, 64  # degrees of the first series, and up to which they grow before units are kept beside them
 _DEGREE = 8  # of shape functions under a mixture and on data
 
 
+@by_value
 def additive(
     net: Network | Polynomial,
     inputs: InputsLike,
-    pairs: int = 0,
+    pairs: int | Sequence[tuple[int | str, int | str]] = 0,
     degree: int | None = None,
     tolerance: float = 1e-10,
 ) -> AdditiveModel:
@@ -60,9 +67,9 @@ def additive(
     net : network, Polynomial, or on data any callable
         Of a deep network under a distribution it is the model of its quadratic polynomial, and `note` says so.
     inputs : Gaussian, GaussianMixture, Samples or array (n, d)
-    pairs : int
+    pairs : int or sequence of pairs of inputs
         Number of functions of two inputs that are added, under one Gaussian: the pairs that explain most of what is
-        left, each by itself, fitted together.
+        left, each by itself, fitted together with the g_i up to degree 12. Or the pairs, by index or name.
     degree : int, optional
         Highest degree of the g_i. By default as many as `tolerance` needs under a Gaussian, up to 1024 (256 where
         coefficients are integrals), and 8 under a mixture and on data.
@@ -80,12 +87,13 @@ def additive(
     >>> (g(np.array(3.0)) - g(np.array(-3.0))).round(9).tolist()
     [6.0]
     """
-    pairs = as_integer("pairs", pairs, 0)
+    made = as_inputs(inputs)
+    chosen: Any = as_integer("pairs", pairs, 0) if isinstance(pairs, int | np.integer) else _listed(pairs, made)
     degree = None if degree is None else as_integer("degree", degree, 1)
     if not (0 < tolerance < 1):
         raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}; 1e-10 is close to rounding.")
-    if isinstance(made := as_inputs(inputs), Samples):
-        if pairs:
+    if isinstance(made, Samples):
+        if chosen:
             raise ValueError("pairs need one Gaussian; for data pass mlpoly.Gaussian.from_samples(x), or pairs=0.")
         return on_data(net, checked_data(made, 2, net=net), degree or _DEGREE)
     function: Any = net if isinstance(net, Polynomial) else check_network(net)
@@ -94,8 +102,8 @@ def additive(
         note, function = " to the quadratic polynomial of the network", fit(function, made, 2)
     parts = gaussians(function, made)
     if len(parts) == 1:
-        found = _under_gaussian(function, parts[0][1], degree, tolerance, note)
-    elif pairs:
+        found = _under_gaussian(function, parts[0][1], chosen, degree, tolerance, note)
+    elif chosen:
         raise ValueError("pairs need one Gaussian; pass the one with the moments of the mixture, or pairs=0.")
     else:
         found = under_mixture(function, checked_inputs(function, made), parts, degree or _DEGREE, note)
@@ -103,6 +111,14 @@ def additive(
 
 
 # -- one Gaussian ------------------------------------------------------------------------------------------------------
+
+
+def _listed(pairs: Any, inputs: Inputs) -> list[tuple[int, int]]:
+    """Pairs of inputs by index or name as pairs of indices."""
+    found = [input_places("pairs", pair, inputs).tolist() for pair in pairs]
+    if any(len(pair) != 2 for pair in found):
+        raise ValueError(f"pairs must be a number, or pairs of inputs such as [(0, 1), (0, 4)], got {pairs!r:.60}.")
+    return [(i, j) for i, j in found]
 
 
 class _Distinct(NamedTuple):
@@ -124,9 +140,16 @@ class _Distinct(NamedTuple):
         sign = np.where(correlation[np.arange(len(first)), first] < 0, -1.0, 1.0)
         return cls(kept, owner, sign, counts[owner])
 
+    def pairs(self, listed: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Pairs of inputs as pairs of kept ones."""
+        for i, j in listed:
+            if self.owner[i] == self.owner[j]:
+                raise ValueError(f"pairs has inputs {i} and {j}, which are multiples of one another; leave it out.")
+        return sorted({(int(min(self.owner[[i, j]])), int(max(self.owner[[i, j]]))) for i, j in listed})
+
 
 def _under_gaussian(
-    net: Layer | Polynomial, inputs: Gaussian, degree: int | None, tolerance: float, note: str
+    net: Layer | Polynomial, inputs: Gaussian, pairs: Any, degree: int | None, tolerance: float, note: str
 ) -> AdditiveModel:
     f = expansion(net, inputs)
     variance = inner(f, f).total
@@ -140,7 +163,7 @@ def _under_gaussian(
     directions = take_rows(eye(inputs.dim, inverse) * inverse, distinct.kept)
     sharp, bound = None, variance * 0
     if isinstance(f, Expansion) and f.activation is not None and degree is None:
-        degree, rest, bound = _long_enough(f, _seen(f, directions), kept, size, tolerance)
+        degree, rest, bound = _long_enough(f, correlations(f, directions), kept, size, tolerance)
         limit = tolerance * size / (f.units.size * math.sqrt(len(distinct.kept)))
         sharp = to_numpy(xp.any(rest > limit, axis=-1))
     degree = max(1, f.degree if degree is None else min(f.degree, degree))
@@ -150,14 +173,19 @@ def _under_gaussian(
         rows.append(solved(power, found[n, ...], floor))
         power = power * kept
     series = xp.stack(rows)
-    explained, spread = xp.sum(series * found, axis=(0, 1)), xp.sum(series**2, axis=0)
+    explained, more = xp.sum(series * found, axis=(0, 1)), None
+    if pairs:
+        pairs = pairs if isinstance(pairs, int) else distinct.pairs(pairs)
+        more = with_pairs(f, inputs, directions, kept, found, series, pairs, floor)
+        series = more.series
+    spread = xp.sum(series**2, axis=0)
     series, beside = xp.concat([series[:1, ...] * 0, series]), None
     if sharp is not None and sharp.any():
-        parts = [_beside(f, directions[i, :], degree, np.flatnonzero(column)) for i, column in enumerate(sharp.T)]
+        parts = [kept_beside(f, directions[i, :], degree, np.flatnonzero(column)) for i, column in enumerate(sharp.T)]
         series = series - xp.stack([lost for lost, _, _ in parts], axis=1)
         tails = xp.stack([tail for _, tail, _ in parts])
         explained, spread = explained + xp.sum(tails, axis=0), spread + tails
-        beside = _gathered([units for _, _, units in parts], distinct)
+        beside = gathered([units for _, _, units in parts], distinct.owner, distinct.sign, distinct.size)
     series = xp.stack([take_rows(series[n, ...], distinct.owner) for n in range(degree + 1)])
     sign = constant(distinct.sign ** np.arange(degree + 1)[:, None] / distinct.size, deviation)
     return AdditiveModel(
@@ -166,22 +194,18 @@ def _under_gaussian(
         scale=deviation,
         series=series * sign[:, :, None],
         additive=explained * safe_inverse(variance),
-        pairwise=explained * 0,
+        pairwise=(explained * 0 if more is None else more.gained) * safe_inverse(variance),
         variance=variance,
         bound=bound,
         importance=xp.sqrt(take_rows(spread, distinct.owner)) * constant(1 / distinct.size[:, None], deviation),
         density=constant(np.exp(-(GRID**2) / 2) / math.sqrt(2 * math.pi), deviation) * (deviation > 0)[:, None],
         sharp=beside,
+        pair_series=None if more is None else more.pair_series,
+        pair_correlations=None if more is None else more.correlations,
+        places=() if more is None else tuple((int(distinct.kept[i]), int(distinct.kept[j])) for i, j in more.places),
         names=inputs.names,
         note=f"closest{note} under a Gaussian, in closed form",
     )
-
-
-def _seen(f: Expansion, directions: Array) -> Array:
-    """Correlations (h, r) of hidden units with inputs; +-1 where only rounding is missing."""
-    seen = (f.inputs.times_covariance(f.units.directions) @ directions.T) * f.units.inverse_scales[:, None]
-    xp = namespace(seen=seen)
-    return xp.where(xp.abs(seen) > 1 - 64 * float(xp.finfo(seen.dtype).eps), xp.sign(seen), seen)
 
 
 def _long_enough(f: Expansion, seen: Array, kept: Array, size: Array, tolerance: float) -> tuple[int, Array, Array]:
@@ -204,41 +228,3 @@ def _long_enough(f: Expansion, seen: Array, kept: Array, size: Array, tolerance:
         if settled or 2 * degree > f.longest:
             return degree, rest, coupled + tolerance * (size > 0)
         degree *= 2
-
-
-def _beside(f: Any, direction: Array, degree: int, index: np.ndarray) -> tuple[Array, Array, SharpUnits | None]:
-    """The series (n + 1, o) of some units in one input, their variance (o,) beyond it, and they themselves."""
-    zero = f.mean * 0
-    xp = namespace(zero=zero)
-    if not len(index):
-        return xp.stack([zero] * (degree + 1)), zero, None
-    units = map_arrays(f.units, lambda a: take_rows(a, index))
-    some = Expansion(units, f.inputs, take_rows(f.weights.T, index).T, None, f.activation)
-    series = projections(some, f.inputs, direction[None, :], degree)[:, 0, :]
-    known = f.inputs.times_covariance(direction[None, :])  # P_S = S_.i S_i. / S_ii, with z_i of variance one
-    tail = inner(some, some, lambda rows: (rows @ known.T) @ known, degree=degree).tail
-    seen = _seen(some, direction[None, :])[:, 0]
-    left, gate = safe_root((1 - seen) * (1 + seen)), units.gate
-    kept = SharpUnits((), f.activation, units.means, units.scales * seen, units.scales * left, some.weights.T)
-    if gate is not None:  # the gate is slope t + e, and E[e z] = alone; Cov(e, t) = 0 gives its part along w
-        alone = (f.inputs.times_covariance(gate.directions) @ direction) - gate.slopes * seen
-        along = gate.slopes * left - alone * seen * safe_inverse(left)
-        gates = {"gate_means": gate.means, "gate_slopes": gate.slopes * seen + alone, "gate_spreads": along}
-        kept = replace(kept, **gates)
-    return xp.concat([some.mean[None, :], series]), tail, kept
-
-
-def _gathered(parts: list[SharpUnits | None], distinct: _Distinct) -> SharpUnits:
-    """The units of all inputs; those of inputs that are multiples of one another have equal parts of them."""
-    made, owners = [], list[int]()
-    for i, owner in enumerate(distinct.owner.tolist()):
-        units = parts[owner]
-        if units is None:
-            continue
-        sign, count = float(distinct.sign[i]), int(distinct.size[i])
-        gate = None if units.gate_slopes is None else units.gate_slopes * sign
-        made.append(replace(units, slopes=units.slopes * sign, weights=units.weights / count, gate_slopes=gate))
-        owners += [i] * int(units.means.shape[0])
-    xp = namespace(means=made[0].means)
-    arrays = {name: xp.concat([getattr(units, name) for units in made]) for name in arrays_of(made[0])}
-    return replace(made[0], owners=tuple(owners), **arrays)

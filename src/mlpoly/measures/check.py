@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,10 +70,8 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
     inputs : Gaussian or GaussianMixture
     x : data (n, d), or Samples
         Better not the rows which the distribution was estimated from.
-    degree : int
-        Highest degree that is compared, at least 1.
-    k : int
-        Number of hidden units that are looked at.
+    degree, k : int
+        Highest degree that is compared, at least 1, and number of hidden units that are looked at.
 
     Examples
     --------
@@ -80,9 +79,8 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
     >>> rng = np.random.default_rng(0)
     >>> net = mp.MLP(rng.normal(size=(8, 20)), -3 * np.ones(8), rng.normal(size=(1, 8)), None, "sigmoid")
     >>> rare = (rng.random((4000, 20)) < 0.05).astype(float)
-    >>> found = mp.check(net, mp.Gaussian.from_samples(rare), rare)
-    >>> found.holds, "fit on the data" in found.advice
-    (False, True)
+    >>> mp.check(net, mp.Gaussian.from_samples(rare), rare).holds
+    False
     """
     net, degree = check_network(net), as_integer("degree", degree, 1)
     inputs, rows = require_gaussians(checked_inputs(net, inputs)), checked_data(x, 2, net=net, poly=net)
@@ -95,23 +93,18 @@ def check(net: Network, inputs: InputsLike, x: InputsLike, degree: int = 2, k: i
             closed.append(fvu(net, poly, inputs))
         data.append(fvu_of_outputs(outputs, poly(points), rows.weights))
     units = _units(net, inputs, Samples(points, rows.weights), k) if isinstance(net, Layer) else ()
-    found = DataCheck(tuple(closed), tuple(data), units, advice="")
-    last = (
-        f"{float(data[-1]):.2g} of the variance at degree {degree}, where the closed form says {float(closed[-1]):.2g}"
-    )
-    if found.holds:
-        advice = f"The distribution stands for these data: its polynomial leaves {last}."
-    else:
-        advice = (
-            f"The distribution does not stand for these data: its polynomial leaves {last}. Use a fit on the data, "
-            f"mp.fit(net, x, {degree})"
-        )
-        try:
-            own = float(fvu(net, fit(net, rows, degree), rows)) if isinstance(net, Layer) else None
-        except ValueError:  # too few rows
-            own = None
-        advice += "." if own is None else f", which leaves {own:.2g} on the rows that it is fitted to."
-    return replace(found, advice=advice)
+    answer = DataCheck(tuple(closed), tuple(data), units, advice="")
+    missed, stated = float(data[-1]), float(closed[-1])
+    last = f"{missed:.2g} of the variance at degree {degree}, where the closed form says {stated:.2g}."
+    if answer.holds:
+        return replace(answer, advice=f"The distribution stands for these data: its polynomial leaves {last}")
+    advice = f"The distribution does not stand for these data: its polynomial leaves {last} Use a fit on the data, "
+    advice += f"mp.fit(net, x, {degree})"
+    if isinstance(net, Layer):
+        with suppress(ValueError):  # too few rows
+            own = float(fvu(net, fit(net, rows, degree), rows))
+            advice += f", which leaves {own:.2g} on the rows that it is fitted to"
+    return replace(answer, advice=f"{advice}.")
 
 
 def _units(net: Layer, inputs: Gaussians, rows: Samples, k: int) -> tuple[UnitCheck, ...]:

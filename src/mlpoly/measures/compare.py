@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, overload
 
 from mlpoly.arrays import Array, scalar
@@ -20,9 +20,8 @@ class Comparison(Tabular, Plottable):
 
     Attributes
     ----------
-    fvu : FVU
-    kl : Estimate
-        Mean KL(softmax f || softmax p), in nats; of the sigmoids for a single output.
+    fvu, kl : FVU, Estimate
+        Of the outputs, and the mean KL(softmax f || softmax p) in nats; of the sigmoids for a single output.
     agreement : Estimate
         Fraction of samples on which the largest output of both is the same one.
     accuracy, network_accuracy : Estimate or None
@@ -45,20 +44,8 @@ class Comparison(Tabular, Plottable):
         return Table(("measure", "value", "standard error"), tuple(rows))
 
 
-@dataclass(frozen=True)
-class Comparisons(Tabular, Mapping[str, Comparison]):
+class Comparisons(Tabular, dict[str, Comparison]):
     """Several polynomials compared with one network: a mapping from their names; prints as a table."""
-
-    comparisons: dict[str, Comparison]
-
-    def __getitem__(self, name: str) -> Comparison:
-        return self.comparisons[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.comparisons)
-
-    def __len__(self) -> int:
-        return len(self.comparisons)
 
     def _table(self) -> Table:
         rows: list[tuple[Cell, ...]] = [(name, *map(float, c.measures().values())) for name, c in self.items()]
@@ -90,8 +77,8 @@ def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels
     >>> net = mp.MLP(np.diag([2.0, 0.5]), None, np.array([[1.0, -1.0], [-1.0, 1.0]]), None, "tanh")
     >>> polys = {f"degree {k}": mp.fit(net, mp.Gaussian.standard(2), k) for k in (1, 3)}
     >>> x = mp.Gaussian.standard(2).sample(500, seed=0)
-    >>> found = mp.compare(net, polys, x, labels=(x[:, 1] > 3 * x[:, 0]).astype(int))
-    >>> {name: round(float(value), 2) for name, value in found["degree 3"].measures().items()}
+    >>> comparisons = mp.compare(net, polys, x, labels=(x[:, 1] > 3 * x[:, 0]).astype(int))
+    >>> {name: round(float(value), 2) for name, value in comparisons["degree 3"].measures().items()}
     {'fvu': 0.07, 'kl': 0.02, 'agreement': 0.95, 'accuracy': 0.97, 'network_accuracy': 0.98}
     """
     several = isinstance(poly, Mapping)
@@ -106,16 +93,11 @@ def compare(net: Callable[[Array], Array], poly: Any, inputs: InputsLike, labels
     def compared(name: str, model: Callable[[Array], Array]) -> Comparison:
         p = outputs_of(name, model, data.x, f.shape[1])
         accuracy = None if labels is None else accuracy_of_outputs(p, labels, weights)
-        return Comparison(
-            fvu_of_outputs(f, p, weights),
-            kl_of_outputs(f, p, weights),
-            agreement_of_outputs(f, p, weights),
-            accuracy,
-            network,
-        )
+        measures = fvu_of_outputs(f, p, weights), kl_of_outputs(f, p, weights), agreement_of_outputs(f, p, weights)
+        return Comparison(*measures, accuracy, network)
 
-    found = {str(name): compared(str(name), model) for name, model in models.items()}
-    return Comparisons(found) if several else found["poly"]
+    comparisons = Comparisons({str(name): compared(str(name), model) for name, model in models.items()})
+    return comparisons if several else comparisons["poly"]
 
 
 def kl(net: Callable[[Array], Array], poly: Callable[[Array], Array], inputs: InputsLike) -> Estimate:

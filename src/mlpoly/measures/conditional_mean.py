@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
-from mlpoly.inputs import Gaussian, Inputs, checked_inputs
-from mlpoly.inputs.conditioning import Given, check_possible, input_places, posterior
+from mlpoly.inputs import Gaussian, Given, Inputs, check_possible, checked_inputs, input_places, posterior
 from mlpoly.measures.functions import gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network, check_layer
@@ -24,12 +23,8 @@ _NUMBERS = 2**21  # values of hidden units at once
 class ConditionalMean(Plottable):
     """The function E[f | x_S] of the values of some inputs: the network averaged over all others.
 
-    Attributes
-    ----------
-    given : array (s,)
-        Positions of the inputs that are known, in the order of the columns of its argument; `names` are their names.
-    dim_in, dim_out : int
-        Number s of known inputs, and of outputs.
+    Its `given` (s,) are the positions of the known inputs, and `names` their names, in the order of the columns of its
+    argument; `dim_in` is their number s.
     """
 
     def __init__(self, net: Layer, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:
@@ -64,8 +59,8 @@ class ConditionalMean(Plottable):
         check_shape("x", x, (None, self.dim_in), "one row for each point, one column for each known input")
         check_possible("x", self._given, widen(x))
         size = max(1, _NUMBERS // max(self.net.dim_hidden, 1))
-        found = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
-        out = namespace(x=x).concat(found) if found else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)
+        parts = [self._mean(widen(x)[rows, :]) for rows in chunks(x.shape[0], size)]
+        out = namespace(x=x).concat(parts) if parts else widen(x[:, :1]) @ (self._wide.prototype[:1, :1] * 0)
         return cast_result(out, self.net.prototype)
 
     def _mean(self, x: Array) -> Array:
@@ -82,10 +77,10 @@ class ConditionalMean(Plottable):
         xp = namespace(means=means)
         flat, spread = (xp.reshape(a, (-1,)) for a in (means, xp.broadcast_to(units.scales, means.shape)))
         parts = smoothed(net.activation, flat, spread, int(units.gate is not None), self._tolerance)
-        found = [xp.reshape(part, means.shape) for part in parts]
-        hidden = found[0]
+        moments = [xp.reshape(part, means.shape) for part in parts]
+        hidden = moments[0]
         if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
-            hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + found[1] * units.gate.slopes
+            hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + moments[1] * units.gate.slopes
         return affine(hidden, net.readout, net.bias)
 
 

@@ -30,10 +30,8 @@ class DegreeSpectrum(Tabular, Plottable):
     variance : array (n, o)
         Variance of each output at degree exactly 1, ..., n: the part that the best polynomial of degree k explains
         and the best one of degree k - 1 does not.
-    total, remainder : array (o,)
-        Variance of each output, and above degree n.
-    between : array (o,)
-        Variance of the component means of a mixture; zero under one Gaussian.
+    total, remainder, between : array (o,)
+        Variance of each output, above degree n, and of the component means of a mixture.
     bound : array (o,)
         Bound on the error of `remainder` and `total` from truncated series; zero for exact kernels.
     """

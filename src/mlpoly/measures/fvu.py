@@ -53,10 +53,9 @@ def fvu(
 
     Parameters
     ----------
-    net : network
-        On data also any callable from (n, d) to (n, o).
-    poly : Polynomial
-        Of any form and origin: it need not be optimal, nor fitted under these inputs. On data also any callable.
+    net, poly : network, Polynomial
+        The polynomial need not be optimal, nor fitted under these inputs. On data both may be any callable from
+        (n, d) to (n, o).
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Closed form under a distribution, without sampling (MATH 5), or the average over the data, with a standard
         error. By default those that the polynomial was fitted under. For a deep network or a composed polynomial,
@@ -72,8 +71,7 @@ def fvu(
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
     >>> round(float(mp.fvu(net, poly).total), 4)
     0.0331
-    >>> x = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> bool(mp.fvu(net, poly, x).total < 0.1)
+    >>> bool(mp.fvu(net, poly, np.random.default_rng(0).standard_normal((1000, 2))) < 0.1)
     True
     """
     inputs = getattr(poly, "inputs", None) if inputs is None else inputs
@@ -97,8 +95,8 @@ def fvu(
     variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
     xp = namespace(variance=variance)
     variance = xp.where(variance > whole.rounding, variance, 0.0)
-    found = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
-    return _beside_data(map_arrays(found, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
+    error = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
+    return _beside_data(map_arrays(error, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
 
 
 def far_apart(closed: FVU, data: FVU) -> bool:
@@ -109,29 +107,29 @@ def far_apart(closed: FVU, data: FVU) -> bool:
     return max(one, two) > 2 * min(one, two) and abs(one - two) > chance
 
 
-def _beside_data(found: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU:
+def _beside_data(error: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU:
     """The error in closed form, with that on the rows that the inputs were estimated from if the two are far apart."""
     rows = getattr(inputs, "rows", None)
-    if rows is None or not readable(found.total):
-        return found
+    if rows is None or not readable(error.total):
+        return error
     with no_gradients(net.prototype):
         x = cast_like(rows, net.prototype)
         sums = ErrorSums().update(net(x), poly(x))
         if not bool(namespace(x=x).all(sums.variance > 0)):  # too few rows to see every output vary
-            return found
+            return error
         data = sums.fvu()
-    if not far_apart(found, data):
-        return found
-    if float(data) > float(found):
+    if not far_apart(error, data):
+        return error
+    if float(data) > float(error):
         warnings.warn(
             f"{float(data):.2g} of the variance is unexplained on {rows.shape[0]} rows of the data that the "
-            f"distribution was estimated from, where its closed form says {float(found):.2g}: the data are not like it "
+            f"distribution was estimated from, where its closed form says {float(error):.2g}: the data are not like it "
             f"where the network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see "
             f"mlpoly.check(net, inputs, x).",
             DataWarning,
             stacklevel=3,
         )
-    return replace(found, data=data)
+    return replace(error, data=data)
 
 
 class _Gap(NamedTuple):
@@ -191,9 +189,9 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     for number, rows in enumerate(chunks(draws, _ROWS)):
         x = cast_like(inputs.sample(rows.stop - rows.start, [seed, number]), net.prototype)
         sums = sums.update(net(x), poly(x))
-    found = sums.fvu()
+    error = sums.fvu()
     if not isinstance(inputs, Gaussian) or poly.degree > 2 or poly.piecewise:
-        return found
+        return error
     # f differs from its own best quadratic by its variance beyond degree 2, which is orthogonal to every quadratic.
     best = fit_expansion(net, inputs, poly.degree, pairs=0)
     outputs = propagate(net, inputs, cumulants=3 if takes_third_cumulants(net) else 2)[-1]
@@ -203,4 +201,4 @@ def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: 
     variance = xp.sum(xp.linalg.diagonal(outputs.cov))
     beyond = xp.clip(1 - best.report.details["explained"] / variance, 0, None)
     missed = beyond + xp.sum(spread + level**2) / variance
-    return replace(found, closure=cast_result(missed, net.prototype))
+    return replace(error, closure=cast_result(missed, net.prototype))

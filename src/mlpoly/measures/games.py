@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, namespace
-from mlpoly.inputs import Inputs
-from mlpoly.inputs.conditioning import input_places
+from mlpoly.inputs import Inputs, input_places
 
 ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
 _PERMUTATIONS = 64

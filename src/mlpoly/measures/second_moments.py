@@ -19,10 +19,8 @@ class SecondMoment(Tabular, Plottable):
 
     Attributes
     ----------
-    mean : array (o,)
-        E[f].
-    raw, cov : array (o, o)
-        E[f f'] and Cov[f].
+    mean, raw, cov : array (o,), array (o, o), array (o, o)
+        E[f], E[f f'] and Cov[f].
     bound : array (o, o)
         Bound on the error of `cov` and `raw` from truncated series, rounding aside; zero for exact kernels.
     """

@@ -10,8 +10,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, to_numpy, widen
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs
-from mlpoly.inputs.conditioning import Given
+from mlpoly.inputs import Gaussian, GaussianMixture, Given, Inputs
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import expansion, gaussians
 from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
@@ -41,19 +40,15 @@ class Sensitivity(Tabular, Plottable):
     shapley : array (g, o)
         Shapley effects: the growth of the explained fraction when the group joins others, averaged over all orders of
         joining. They add up to one, for dependent inputs too.
-    variance : array (o,)
-        Variance of the outputs.
+    variance, bound : array (o,)
+        Variance of the outputs, and bound on the error of explained fractions from truncated series, rounding aside.
     pairs : array (g, g, o) or None
         What two groups explain together beyond what each explains alone, with ``interactions=True``; negative where
         they are redundant. For independent inputs, Sobol's second-order index.
     standard_error : array (g, o) or None
         Of `shapley` where orders were drawn; under a mixture also the largest one of an explained fraction.
-    bound : array (o,)
-        Bound on the error of explained fractions from truncated series, rounding aside.
-    groups : tuple of str
-        Names of the groups.
-    sampled : str
-        What was sampled; empty if everything is closed form.
+    groups, sampled : tuple of str, str
+        Names of the groups, and what was sampled; empty if everything is closed form.
     """
 
     first: Array
@@ -217,6 +212,6 @@ class _SampledMixture:
         # A control variate: the part of the error that goes with that of the known variance is removed.
         centred = values - xp.mean(values, axis=0)
         slope = xp.mean(centred * self.control, axis=0) / xp.mean(self.control**2, axis=0)
-        found = values - slope * self.control
-        self.error = xp.maximum(self.error, xp.std(found, axis=0) / math.sqrt(_DRAWS))
-        return xp.mean(found, axis=0)
+        corrected = values - slope * self.control
+        self.error = xp.maximum(self.error, xp.std(corrected, axis=0) / math.sqrt(_DRAWS))
+        return xp.mean(corrected, axis=0)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from mlpoly.activations import Activation
 from mlpoly.arrays import (
     Array,
     as_float_array,
@@ -20,13 +19,12 @@ from mlpoly.arrays import (
     from_numpy,
     namespace,
     safe_inverse,
-    take_rows,
     to_numpy,
     widen,
 )
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
-from mlpoly.moments import smoothed
+from mlpoly.measures.sharp_units import SharpUnits
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.polynomials.saving import registered
 from mlpoly.records import arrays_of, map_arrays, record, static
@@ -36,41 +34,6 @@ from mlpoly.tables import Plottable, Table, Tabular
 GRID = np.linspace(-3.0, 3.0, 61)  # standard deviations at which the density of an input is known, for pictures
 _NUMBERS = 2**20  # values at once
 _FORMAT = "mlpoly-additive"
-
-
-@record
-class SharpUnits:
-    """Hidden units averaged over all inputs but one: act(mean + slope z + spread w), w a standard normal variable.
-
-    Gated ones are that times (gate mean + gate slope z + gate spread w), plus what is independent of both.
-    """
-
-    owners: tuple[int, ...] = static()  # the inputs
-    activation: Activation = static()
-    means: Array = None  # (k,), and so are all but the weights
-    slopes: Array = None
-    spreads: Array = None
-    weights: Array = None  # (k, o)
-    gate_means: Array | None = None
-    gate_slopes: Array | None = None
-    gate_spreads: Array | None = None
-
-    def of(self, place: int) -> SharpUnits | None:
-        """The units of one input."""
-        index = np.flatnonzero(np.asarray(self.owners) == place)
-        return map_arrays(self, lambda a: take_rows(a, index)) if len(index) else None
-
-    def __call__(self, z: Array) -> Array:
-        """Values (n, o) at standardised values z (n,) of their input."""
-        xp, shape = namespace(z=z), (z.shape[0], self.means.shape[0])
-        means = self.means + z[:, None] * self.slopes
-        spreads = xp.broadcast_to(self.spreads, shape)
-        mean, spread = (xp.reshape(a, (-1,)) for a in (means, spreads))
-        parts = smoothed(self.activation, mean, spread, int(self.gate_means is not None))
-        found = [xp.reshape(a, shape) for a in parts]
-        if self.gate_means is not None:  # E[act(y) w] is the second
-            found[0] = found[0] * (self.gate_means + z[:, None] * self.gate_slopes) + found[1] * self.gate_spreads
-        return found[0] @ self.weights
 
 
 @record
@@ -227,7 +190,11 @@ class AdditiveModel(Tabular, Plottable):
         many = ", all outputs together" if self.dim_out > 1 else ""
         title = f"Closest additive model: {parts['additive']:.4g} of the variance{many}"
         pairs = [" and ".join(self.labels[k] for k in places) for places in self.places]
-        more = f"pairs: {', '.join(pairs)}; {parts['pairwise']:.4g} of the variance beyond" if pairs else ""
+        more = ""
+        if self.pair_series is not None:
+            degree = int(pair_exponents(int(self.pair_series.shape[1])).max())
+            explained = f"{parts['pairwise']:.4g} of the variance beyond"
+            more = f"pairs up to degree {degree}: {', '.join(pairs)}; {explained}"
         precise = f"series up to degree {self.degree}, error at most {float(to_numpy(self.bound).max()):.1g}"
         note = "\n".join(filter(None, (more, f"neither: {parts['neither']:.4g}", f"{self.note}; {precise}")))
         return Table(("input", "standard deviation of g"), tuple(rows), title=title, note=note, limit=40)

@@ -39,11 +39,10 @@ class Similarity(Overlap, Tabular, Plottable):
     Attributes
     ----------
     inner, first, second, distance, cosine : array ()
-        As in `Overlap`, summed over outputs: E[f.g], E|f|^2, E|g|^2, E|f - g|^2, and the cosine of f and g.
-    per_output : Overlap
-        The same for each output, (o,).
-    by_degree : Overlap or None
-        The same at degree 0, 1, ..., n and above n, (n + 2,), for a mixture within its components; None on samples.
+        E[f.g], E|f|^2, E|g|^2, E|f - g|^2, and the cosine of f and g.
+    per_output, by_degree : Overlap, Overlap or None
+        The same for each output, (o,), and at degree 0, 1, ..., n and above n, (n + 2,); for a mixture within its
+        components, None on samples.
     bound : array ()
         Bound on the error of `inner` from truncated series, rounding aside.
     """
@@ -102,10 +101,10 @@ def similarity(
     first, second, bounds = 0.0, 0.0, 0.0
     for weight, gaussian in gaussians(one, inputs):
         left, right = expansion(one, gaussian), expansion(two, gaussian)
-        found = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
-        products = [total + weight * _rows(*parts) for total, parts in zip(products, found, strict=True)]
+        pairs = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
+        products = [total + weight * _rows(*parts) for total, parts in zip(products, pairs, strict=True)]
         first, second = first + weight * left.mean, second + weight * right.mean
-        bounds = bounds + weight * found[0][1].bound
+        bounds = bounds + weight * pairs[0][1].bound
     xp = namespace(products=products[0])
     if centred:
         levels = (first * second, first * first, second * second)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, check_names
 from mlpoly.networks.layer import Forms, Layer
@@ -41,19 +43,9 @@ class Affine(Layer):
         """The identity."""
         return get("identity")
 
-    @property
-    def forms(self) -> Forms:
-        """Linear forms of the hidden units: the rows of W. The bias is that of the outputs."""
-        return Forms(self.W)
-
-    @property
-    def readout(self) -> None:
-        """None: the hidden units are the outputs."""
-
-    @property
-    def bias(self) -> Array | None:
-        """Bias (o,) of the outputs."""
-        return self.b
+    @cached_property
+    def _parts(self) -> tuple[Forms, None, Array | None]:
+        return Forms(self.W), None, self.b
 
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Affine:
         """An affine map with other weights."""
@@ -61,9 +53,6 @@ class Affine(Layer):
         if readout is not None:
             W, b = readout @ W, None if b is None else readout @ b
         return replace(self, W=W, b=b if bias is None else bias if b is None else b + bias)
-
-    def _formula(self) -> str:
-        return "W x" if self.b is None else "W x + b"
 
     def __repr__(self) -> str:
         return f"Affine({self.dim_in} -> {self.dim_out})"

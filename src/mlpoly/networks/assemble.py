@@ -127,8 +127,8 @@ def _check_sizes(pieces: Sequence[Piece]) -> None:
         size = piece.dim_out if isinstance(piece, Network) else needed
     places = {(str(p.prototype.dtype), str(p.prototype.device)) for p in pieces if isinstance(p, Network)}
     if len(places) > 1:
-        found = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(places))
-        raise TypeError(f"the parts have weights of different kinds ({found}); convert the module with .to(...).")
+        kinds = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(places))
+        raise TypeError(f"the parts have weights of different kinds ({kinds}); convert the module with .to(...).")
 
 
 def _hidden_layer(first: Any, units: Activation | Slopes) -> MLP:

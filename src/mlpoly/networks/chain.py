@@ -107,21 +107,10 @@ class Chain(_Composite):
             x = layer(x)
         return x
 
-    def _formula(self) -> str:
-        if len(self.layers) > 4:
-            return f"f_{len(self.layers)}(... f_2(f_1(x)))"
-        made = "x"
-        for i in range(1, len(self.layers) + 1):
-            made = f"f_{i}({made})"
-        return made
-
     def _table(self) -> Table:
-        rows = []
-        for i, part in enumerate(self.layers, 1):
-            numbers = sum(math.prod(a.shape) for a in arrays_of(part).values())
-            rows.append((f"f_{i}", repr(part), part._formula(), numbers))
-        columns = ("layer", "what it is", "formula", "numbers")
-        return Table(columns, tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
+        numbers = [sum(math.prod(a.shape) for a in arrays_of(part).values()) for part in self.layers]
+        rows = tuple(zip(range(len(numbers)), map(repr, self.layers), numbers, strict=True))
+        return Table(("layer", "what it is", "numbers"), rows, repr(self), limit=30)
 
     def __repr__(self) -> str:
         sizes = [self.dim_in]
@@ -165,9 +154,6 @@ class Residual(_Composite):
         """Outputs (..., d) of inputs x (..., d)."""
         x = check_points(x, self.dim_in, weights=self.prototype)
         return x + self.net(x)
-
-    def _formula(self) -> str:
-        return f"x + {self.net._formula()}"
 
     def __repr__(self) -> str:
         return f"Residual({self.net!r})"

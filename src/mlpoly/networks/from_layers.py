@@ -78,10 +78,10 @@ def _found_layout(shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...] | None
             fits.append(layout)
     if len(fits) == 1:
         return fits[0]
-    found = ", ".join(f"{weight} with bias {bias}" if bias else f"{weight}" for weight, bias in shapes)
+    shown = ", ".join(f"{weight} with bias {bias}" if bias else f"{weight}" for weight, bias in shapes)
     if fits:
-        raise ValueError(f"the weights {found} fit together in both layouts; pass layout={_USERS}.")
+        raise ValueError(f"the weights {shown} fit together in both layouts; pass layout={_USERS}.")
     raise ValueError(
-        f"the weights {found} do not fit together: each takes as many inputs as the one before it has outputs, in "
+        f"the weights {shown} do not fit together: each takes as many inputs as the one before it has outputs, in "
         f"one layout for all, layout={_USERS}."
     )

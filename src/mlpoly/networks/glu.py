@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, check_names
@@ -19,11 +20,9 @@ class GLU(Layer):
 
     Parameters
     ----------
-    W_gate, W_up : array (h, d)
-    b_gate, b_up : array (h,) or None
-    W_down : array (o, h) or None
-        None leaves the gated hidden units as outputs.
-    b_down : array (o,) or None
+    W_gate, W_up, W_down : array (h, d), array (h, d), array (o, h) or None
+        Without W_down the gated hidden units are the outputs.
+    b_gate, b_up, b_down : array (h,), array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
     names : sequence of str, optional
@@ -74,34 +73,11 @@ class GLU(Layer):
         }
         set_weights(self, made, activation=get(activation), names=check_names(names, W_gate.shape[1]))
 
-    @property
-    def forms(self) -> Forms:
-        """Linear forms that enter the hidden units."""
-        return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up)
-
-    @property
-    def readout(self) -> Array | None:
-        """W_down."""
-        return self.W_down
-
-    @property
-    def bias(self) -> Array | None:
-        """b_down."""
-        return self.b_down
-
-    def _formula(self) -> str:
-        gate = f"{self.activation.name}(W_gate x{'' if self.b_gate is None else ' + b_gate'})"
-        units = f"[{gate} * (W_up x{'' if self.b_up is None else ' + b_up'})]"
-        return f"{'' if self.W_down is None else 'W_down '}{units}{'' if self.b_down is None else ' + b_down'}"
+    @cached_property
+    def _parts(self) -> tuple[Forms, Array | None, Array | None]:
+        return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up), self.W_down, self.b_down
 
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> GLU:
         """A GLU of the same activation with other weights."""
-        return replace(
-            self,
-            W_gate=forms.directions,
-            b_gate=forms.bias,
-            W_up=forms.gate_directions,
-            b_up=forms.gate_bias,
-            W_down=readout,
-            b_down=bias,
-        )
+        gate, up = (forms.directions, forms.bias), (forms.gate_directions, forms.gate_bias)
+        return replace(self, W_gate=gate[0], b_gate=gate[1], W_up=up[0], b_up=up[1], W_down=readout, b_down=bias)

@@ -56,14 +56,10 @@ class Network(Tabular, ABC):
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
 
-    @abstractmethod
-    def _formula(self) -> str:
-        """The function in letters, such as "W_2 relu(W_1 x + b_1) + b_2"."""
-
     def _table(self) -> Table:
         arrays = arrays_of(self)
         rows = [(name, " x ".join(map(str, a.shape)), math.prod(a.shape)) for name, a in arrays.items()]
-        return Table(("weights", "shape", "numbers"), tuple(rows), repr(self), f"f(x) = {self._formula()}", limit=30)
+        return Table(("weights", "shape", "numbers"), tuple(rows), repr(self), limit=30)
 
     def __str__(self) -> str:
         return repr(self)
@@ -102,18 +98,27 @@ class Layer(Network):
 
     @property
     @abstractmethod
+    def _parts(self) -> tuple[Forms, Array | None, Array | None]:
+        """Linear forms, readout and bias, of which `with_parts` makes a layer."""
+
+    @abstractmethod
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Layer:
+        """A layer of the same kind and activation with other linear forms, readout and bias."""
+
+    @property
     def forms(self) -> Forms:
         """Linear forms that enter the hidden units."""
+        return self._parts[0]
 
     @property
-    @abstractmethod
     def readout(self) -> Array | None:
         """Weights (o, h) from hidden units to outputs; None where the hidden units are the outputs."""
+        return self._parts[1]
 
     @property
-    @abstractmethod
     def bias(self) -> Array | None:
         """Bias (o,) of the outputs."""
+        return self._parts[2]
 
     @property
     def prototype(self) -> Array:
@@ -147,10 +152,6 @@ class Layer(Network):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
-
-    @abstractmethod
-    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Layer:
-        """A layer of the same kind and activation with other linear forms, readout and bias."""
 
     def preceded_by(self, first: Layer) -> Layer:
         """The layer x -> self(first(x)), for an affine map `first`."""

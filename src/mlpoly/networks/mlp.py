@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
@@ -24,11 +25,9 @@ class MLP(Layer):
 
     Parameters
     ----------
-    W1 : array (h, d)
-    b1 : array (h,) or None
-    W2 : array (o, h) or None
-        None leaves the hidden units as outputs.
-    b2 : array (o,) or None
+    W1, W2 : array (h, d), array (o, h) or None
+        Without W2 the hidden units are the outputs.
+    b1, b2 : array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`.
     names : sequence of str, optional
@@ -86,41 +85,23 @@ class MLP(Layer):
 
         Examples
         --------
-        Flax, whose parameters are kernels and biases by layer (arrays of ones stand in for trained ones):
+        Flax, whose parameters are kernels and biases by layer; Keras lists both in turn, ``zip(w[::2], w[1::2])``:
 
         >>> import numpy as np, mlpoly as mp
         >>> params = {
         ...     "Dense_0": {"kernel": np.ones((3, 8)), "bias": np.ones(8)},
         ...     "Dense_1": {"kernel": np.ones((8, 2)), "bias": np.ones(2)},
-        ... }  # variables["params"], where variables = model.init(...) or a trained state
+        ... }
         >>> mp.MLP.from_layers([(p["kernel"], p["bias"]) for p in params.values()], "gelu", layout="in_out")
         MLP(3 -> 8 -> 2, gelu)
-
-        Keras lists weights and biases in turn: ``list(zip(w[::2], w[1::2]))``, with ``w = model.get_weights()`` and the
-        same layout. Equinox has layers: ``[(layer.weight, layer.bias) for layer in model.layers]``, "out_in".
         """
         from mlpoly.networks.from_layers import from_layers
 
         return from_layers(layers, activation, layout)
 
-    @property
-    def forms(self) -> Forms:
-        """Linear forms that enter the hidden units."""
-        return Forms(self.W1, self.b1)
-
-    @property
-    def readout(self) -> Array | None:
-        """W2."""
-        return self.W2
-
-    @property
-    def bias(self) -> Array | None:
-        """b2."""
-        return self.b2
-
-    def _formula(self) -> str:
-        units = f"{self.activation.name}(W_1 x{'' if self.b1 is None else ' + b_1'})"
-        return f"{'' if self.W2 is None else 'W_2 '}{units}{'' if self.b2 is None else ' + b_2'}"
+    @cached_property
+    def _parts(self) -> tuple[Forms, Array | None, Array | None]:
+        return Forms(self.W1, self.b1), self.W2, self.b2
 
     def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> MLP:
         """An MLP of the same activation with other weights."""

@@ -34,7 +34,9 @@ def simplified(net: Network) -> Network:
     if isinstance(net, Residual):
         return Residual(simplified(net.net))
     if isinstance(net, Layer) and not net.dim_hidden:
-        return _with_a_unit(net)
+        # One unit of zeros, so that no other code meets empty arrays.
+        W, readout = (constant(np.zeros(shape), net.prototype) for shape in ((1, net.dim_in), (net.dim_out, 1)))
+        return net.with_parts(Forms(W, None, None if net.forms.gate_directions is None else W), readout, net.bias)
     if not isinstance(net, Chain):
         return net
     made: list[Network] = []
@@ -47,9 +49,3 @@ def simplified(net: Network) -> Network:
         else:
             made.append(part)
     return made[0] if len(made) == 1 else Chain(made)
-
-
-def _with_a_unit(net: Layer) -> Layer:
-    """A layer without hidden units as one with a single unit of zeros, so that no other code meets empty arrays."""
-    W, rows = constant(np.zeros((1, net.dim_in)), net.prototype), constant(np.zeros((net.dim_out, 1)), net.prototype)
-    return net.with_parts(Forms(W, None, None if net.forms.gate_directions is None else W), rows, net.bias)

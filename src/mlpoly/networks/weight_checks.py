@@ -48,8 +48,8 @@ def set_weights(net: Any, weights: dict[str, Array | None], **static: Any) -> No
     namespace(**weights)
     dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
     if len(set(dtypes.values())) > 1:
-        found = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
-        raise TypeError(f"weights have different dtypes ({found}); convert them to one.")
+        kinds = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
+        raise TypeError(f"weights have different dtypes ({kinds}); convert them to one.")
     for name, value in {**weights, **static}.items():
         object.__setattr__(net, name, value)
     if net.dim_in == 0 or net.dim_out == 0:  # without hidden units it is a constant

@@ -1,6 +1,6 @@
 """Polynomials in factored, dense, chaos, bounded and composed form, their coefficients and files."""
 
-from mlpoly.polynomials.base import Polynomial
+from mlpoly.polynomials.base import Polynomial, map_polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.chaos import ChaosPolynomial
 from mlpoly.polynomials.coefficients import Coefficients
@@ -12,5 +12,5 @@ from mlpoly.polynomials.saving import load
 
 __all__ = [
     "BoundedPolynomial", "ChaosPolynomial", "Coefficients", "ComposedPolynomial", "DensePolynomial", "Polynomial",
-    "RidgePolynomial", "Source", "load", "to_dense",
+    "RidgePolynomial", "Source", "load", "map_polynomial", "to_dense",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, check_output, constant, eye, namespace, on, promote, widen
+from mlpoly.arrays import Array, as_float_array, as_integer, check_output, constant, eye, namespace, on, promote, widen
 from mlpoly.inputs import Gaussian, in_library
 from mlpoly.inputs.interface import Inputs, unit_arrays
 from mlpoly.moments import AnyExpansion, Products, inner
@@ -39,10 +39,8 @@ class Polynomial(Arithmetic):
     inputs : Inputs or None
         Inputs that it was fitted under, if known. Multiples, shifts and maps of the outputs keep them, and so do sums
         of polynomials with the same inputs.
-    source : Source
-        Provenance; empty for a result of arithmetic.
-    report : FitReport or None
-        How it was found.
+    source, report : Source, FitReport or None
+        Provenance, empty for a result of arithmetic, and how the fit went.
     closed_form : bool
         Whether second moments under a distribution need no samples: the form has `hermite`.
 
@@ -53,8 +51,6 @@ class Polynomial(Arithmetic):
     >>> poly = mp.fit(net, mp.Gaussian.standard(2), degree=2)
     >>> poly.degree, poly(np.array([[1.0, 1.0]])).round(6).tolist()
     (2, [[9.0]])
-    >>> poly.coefficients().quadratic.round(6).tolist()
-    [[[1.0, 2.0], [2.0, 4.0]]]
     >>> poly.truncate(1)(np.array([[1.0, 1.0]])).round(6).tolist()  # the best linear fit is the mean
     [[5.0]]
     """
@@ -81,9 +77,17 @@ class Polynomial(Arithmetic):
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
 
+    def truncate(self: P, degree: int) -> P:
+        """Drop everything above `degree`: of the optimum under one Gaussian that leaves the optimum of that degree.
+
+        Not so of dense and chaos forms, whose terms are around the mean of a mixture.
+        """
+        degree = as_integer("degree", degree, 0)
+        return self if degree >= self.degree else self._truncated(degree)
+
     @abstractmethod
-    def truncate(self, degree: int) -> Polynomial:
-        """Drop everything above `degree`."""
+    def _truncated(self: P, degree: int) -> P:
+        """The polynomial without its parts above a degree lower than its own."""
 
     @abstractmethod
     def gradient(self, x: Array) -> Array:
@@ -149,14 +153,12 @@ class Polynomial(Arithmetic):
         ----------
         output : int or array (o,)
             Index of the output, or a direction in output space, such as a difference of two logits.
-        names : sequence of d str, optional
-            Names of the inputs; by default those of the inputs it was fitted under, otherwise x0, x1, ...
+        names, inputs : sequence of d str, and Gaussian, GaussianMixture or Samples, optional
+            By default those that it was fitted under; names are then x0, x1, ... where these have none.
         k : int
             Number of terms.
         center : array (d,) or "mean", optional
             The monomials are those of x - center; by default of x, which nearly cancel one another far from zero.
-        inputs : Gaussian, GaussianMixture or Samples, optional
-            By default those that it was fitted under.
 
         Examples
         --------
@@ -255,7 +257,9 @@ class Polynomial(Arithmetic):
 
         return PolynomialModule(self)
 
-    def to_he(self, outside: float = 1e-6, samples: Any = None, levels: int | None = None) -> Circuit:
+    def to_he(
+        self, outside: float = 1e-6, samples: Any = None, levels: int | None = None, within: Any = None
+    ) -> Circuit:
         """The polynomial as a circuit for encrypted inference: matrix products and products of encrypted vectors.
 
         Not for a bounded polynomial, nor for forms without hidden units.
@@ -266,10 +270,13 @@ class Polynomial(Arithmetic):
             Probability that some hidden unit of an input leaves the range of its layer, under Gaussians with the
             moments of the fit. The ranges are chosen for it, the same number of standard deviations for every unit.
         samples : Samples or array (n, d), optional
-            Data whose units stay within the ranges too: they are made wider where necessary. It is an error if numbers
-            on them, or on samples of the inputs of the fit, become too large to be encrypted.
+            Data whose units stay within the ranges too. It is an error if numbers on them, or on samples of the inputs
+            of the fit, become too large to be encrypted.
         levels : int, optional
             Levels that the encryption has; a polynomial that needs more is refused.
+        within : pair of float or array (d,), optional
+            Sides (low, high) of a box of inputs. The ranges are then those that `mlpoly.he.bound` certifies for it,
+            and no input of the box leaves them.
 
         Examples
         --------
@@ -282,17 +289,13 @@ class Polynomial(Arithmetic):
         """
         from mlpoly.he.lowering import to_circuit  # further up the import graph: imported on demand
 
-        return to_circuit(self, outside, samples, levels)
+        return to_circuit(self, outside, samples, levels, within)
 
     def in_units(self: P, scale: Any, shift: Any = 0.0) -> P:
-        """The polynomial in other units of its inputs, those of the fit included: q(x) = p((x - shift) / scale).
+        """The polynomial in other units of its inputs: q(x) = p(z) with x = shift + scale z, for floats or arrays (d,).
 
-        Undoes a ``StandardScaler``: ``poly.in_units(scaler.scale_, scaler.mean_)`` takes the original data.
-
-        Parameters
-        ----------
-        scale, shift : float or array (d,)
-            Unit and zero of the present inputs z: x = shift + scale z.
+        Undoes a ``StandardScaler``: ``poly.in_units(scaler.scale_, scaler.mean_)`` takes the original data. The inputs
+        of the fit change with it.
 
         Examples
         --------

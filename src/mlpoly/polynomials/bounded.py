@@ -40,10 +40,8 @@ class BoundedPolynomial(NeuronPolynomial):
         Those of the polynomial within the bounds, as in `RidgePolynomial`.
     bounds : array (h,)
         The b_i, in standard deviations of w_i.x; infinite for a neuron without a bound.
-    slopes : array (2, h)
-        Slopes of P_i in t_i, below -b_i and above b_i.
-    gate_slopes : array (2, h) or None
-        Slopes of Q_i, for gated units.
+    slopes, gate_slopes : array (2, h), and array (2, h) or None
+        Slopes in t_i of P_i and, for gated units, of Q_i, below -b_i and above b_i.
 
     Examples
     --------
@@ -112,25 +110,23 @@ class BoundedPolynomial(NeuronPolynomial):
         xp = namespace(t=t)
         held = xp.clip(t, -self.bounds, self.bounds)
         inside, excess = t == held, t - held
-        found = super().derivatives(units.shifts + units.scales * held, z, second)
+        within = super().derivatives(units.shifts + units.scales * held, z, second)
         lines = xp.where(excess < 0, self.slopes[0, ...], self.slopes[1, ...])
-        factor, change = found.factor, found.change
+        factor, change = within.factor, within.change
         if z is not None and factor is not None:
             bends = self.gate_slopes
             steep = lines * 0 if bends is None else xp.where(excess < 0, bends[0, ...], bends[1, ...])
             lines = lines + units.residual(z, held) * steep
             factor, change = factor + steep * excess, xp.where(inside, change, steep)
-        bend = xp.where(inside, found.bend, 0.0) if second else None
-        return Derivatives(xp.where(inside, found.along, lines), bend, factor, change)
+        bend = xp.where(inside, within.bend, 0.0) if second else None
+        return Derivatives(xp.where(inside, within.along, lines), bend, factor, change)
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def truncate(self, degree: int) -> BoundedPolynomial:
-        """Drop everything above `degree`, lines included: they have degree 1, and degree 2 when multiplied by e."""
-        if degree >= self.degree:
-            return self
-        slopes = self.slopes if degree else self.slopes * 0
-        return replace(super().truncate(degree), slopes=slopes, gate_slopes=self.gate_slopes if degree >= 2 else None)
+    def _truncated(self, degree: int) -> BoundedPolynomial:
+        # Lines have degree 1, and degree 2 when multiplied by e.
+        slopes, steep = self.slopes if degree else self.slopes * 0, self.gate_slopes if degree >= 2 else None
+        return replace(super()._truncated(degree), slopes=slopes, gate_slopes=steep)
 
     def bounded(self, bound: float) -> BoundedPolynomial:
         """The same polynomial with lines beyond another bound."""
@@ -160,12 +156,13 @@ class BoundedPolynomial(NeuronPolynomial):
         def series(at_nodes: Array, degree: int) -> Array:
             return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
 
-        found = Series(series(values, n), None if factor is None else series(factor, n - 1))
-        whole = xp.sum((values - found.plain[0, :]) ** 2 * weight, axis=0)  # centred: a mean would swamp the remainder
+        projected = Series(series(values, n), None if factor is None else series(factor, n - 1))
+        # Centred: a mean would swamp the remainder.
+        whole = xp.sum((values - projected.plain[0, :]) ** 2 * weight, axis=0)
         if factor is not None and units.gate is not None:
             whole = whole + units.gate.spreads**2 * xp.sum(factor**2 * weight, axis=0)
-        rest = xp.sqrt(xp.clip(whole - xp.sum(energies(found, units)[1:, ...], axis=0), 0, None))
-        return Expansion(units, map_arrays(inputs, widen), wide.readout, wide.bias, series=found, beyond=rest)
+        rest = xp.sqrt(xp.clip(whole - xp.sum(energies(projected, units)[1:, ...], axis=0), 0, None))
+        return Expansion(units, map_arrays(inputs, widen), wide.readout, wide.bias, series=projected, beyond=rest)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, cast_like, constant, eye, namespace, promote, readable, take_rows, to_numpy, widen
-from mlpoly.arrays.checks import as_integer, check_points
-from mlpoly.inputs import Gaussian
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.arrays.checks import check_points
+from mlpoly.inputs import Coordinates, Gaussian
 from mlpoly.moments import Products
 from mlpoly.moments.hermite_products import Ladder, change_of_basis, check_monomials, ladder, products
 from mlpoly.polynomials.base import Polynomial
@@ -103,11 +102,7 @@ class ChaosPolynomial(Polynomial):
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
-    def truncate(self, degree: int) -> ChaosPolynomial:
-        """Drop the products above `degree`. Under a mixture this is NOT the optimum of that degree."""
-        degree = as_integer("degree", degree, 0)
-        if degree >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> ChaosPolynomial:
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         source = Source(self.source.activation)
@@ -115,13 +110,7 @@ class ChaosPolynomial(Polynomial):
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
-        z = self._coordinates(check_points(x, self.dim_in, polynomial=self.center))
-        if not self.exponents[0]:
-            return (z @ self.whitener)[..., None, :] + self.values[:, :1] * 0
-        xp = namespace(values=self.values)
-        parts = [self._sum(z, *self._differentiated((i,))) for i in range(len(self.exponents[0]))]
-        slopes, whitener = promote(xp.stack(parts, axis=-1), self.whitener)
-        return slopes @ whitener
+        return self._tensor_at(self._coordinates(check_points(x, self.dim_in, polynomial=self.center)), 1)
 
     def hessian(self, x: Array) -> Array:
         """Second derivatives (..., o, d, d) at points x (..., d)."""
@@ -145,12 +134,10 @@ class ChaosPolynomial(Polynomial):
         """Symmetric tensor (..., o, r^k) of derivatives with respect to z over k!, from he_a' = sqrt(a) he_{a-1}."""
         xp = namespace(values=self.values)
         columns: dict[tuple[int, ...], Array] = {}
-        out = []
-        for chosen in itertools.product(range(self.whitener.shape[0]), repeat=k):
-            key = tuple(sorted(chosen))
-            if key not in columns:
-                columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
-            out.append(columns[key])
+        keys = [tuple(sorted(key)) for key in itertools.product(range(self.whitener.shape[0]), repeat=k)]
+        for key in dict.fromkeys(keys):
+            columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
+        out = [columns[key] for key in keys]
         return xp.stack(out, axis=-1) if out else self._sum(at, self.table, self.values)[..., None][..., :0]
 
     def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:

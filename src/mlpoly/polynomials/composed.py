@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, cast_like, check_points, constant, eye, namespace, promote
+from mlpoly.arrays import Array, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
@@ -24,20 +24,18 @@ from mlpoly.units import Series
 
 @record
 class ComposedPolynomial(Polynomial):
-    """`p(x) = stages[-1](... stages[1](stages[0](x)))`, plus x where `skip` is true.
+    """`p(x) = stages[-1](... stages[1](stages[0](x)))`, plus x where `skip` is true, as around a residual connection.
 
     Its degree is the product of those of its stages, and its size that of the network.
 
     Attributes
     ----------
     stages : tuple of polynomials
-        Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or, around
-        a residual connection, another `ComposedPolynomial`. They have neither inputs nor reports.
+        Each takes the outputs of the one before: `RidgePolynomial`, `BoundedPolynomial`, `DensePolynomial` or another
+        `ComposedPolynomial`. They have neither inputs nor reports.
     guarded : tuple of Series or None, optional
         Series that replace those of the ridge stages wherever the polynomial is evaluated, so that it does not explode;
         None for stages that keep theirs. `bounded` drops them: lines do not explode.
-    skip : bool
-        Whether x is added to the outputs, as by a residual connection.
 
     Examples
     --------
@@ -210,10 +208,7 @@ class ComposedPolynomial(Polynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def truncate(self, degree: int) -> ComposedPolynomial:
-        """The polynomial itself if `degree` is not below its own; a composed polynomial cannot be cut off."""
-        if as_integer("degree", degree, 0) >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> ComposedPolynomial:
         remedy = "mlpoly.fit(net, inputs, 2) gives the closest polynomial of low degree to the whole network"
         raise TypeError(f"a ComposedPolynomial of degree {self.degree} cannot be truncated; {remedy}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlpoly.arrays import Array, as_integer, cast_like, check_points, namespace, promote, widen
+from mlpoly.arrays import Array, cast_like, check_points, namespace, promote, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Quadratic
 from mlpoly.polynomials.base import Polynomial, map_polynomial
@@ -22,13 +22,10 @@ class DensePolynomial(Polynomial):
     ----------
     center : array (d,)
         Point that the coefficients are taken around; near the mean of the inputs they are well scaled.
-    constant : array (o,)
-    linear : array (o, d) or None
-        Coefficients of u, (o, r) with `directions`.
-    quadratic : array (o, d, d) or None
-        Symmetric in the last two axes; (o, r, r) with `directions`.
+    constant, linear, quadratic : array (o,), array (o, d) or None, array (o, d, d) or None
+        The quadratic part is symmetric in the last two axes.
     directions : array (r, d) or None
-        Linear forms of x - center that the polynomial depends on; None for all inputs.
+        Linear forms that the polynomial depends on, in place of all inputs; r then stands for d in the coefficients.
 
     Examples
     --------
@@ -104,11 +101,7 @@ class DensePolynomial(Polynomial):
         quadratic = None if self.quadratic is None else F.T @ self.quadratic @ F
         return replace(self, linear=linear, quadratic=quadratic, directions=None)
 
-    def truncate(self, degree: int) -> DensePolynomial:
-        """Drop the terms above `degree` around the centre. Under a mixture this is NOT the optimum of that degree."""
-        degree = as_integer("degree", degree, 0)
-        if degree >= self.degree:
-            return self
+    def _truncated(self, degree: int) -> DensePolynomial:
         linear, directions = (self.linear, self.directions) if degree else (None, None)
         source = Source(self.source.activation)
         return replace(self, linear=linear, quadratic=None, directions=directions, report=None, source=source)
@@ -177,10 +170,10 @@ class DensePolynomial(Polynomial):
         center = cast_like((widen(self.center) - offset) / factors, self.center)
         if self.directions is not None:
             return replace(self, center=center, directions=cast_like(self.directions * factors, self.directions))
-        scaled = [None if a is None else a * factors for a in (self.linear, self.quadratic)]
-        linear = None if self.linear is None else cast_like(scaled[0], self.linear)
-        quadratic = None if self.quadratic is None else cast_like(scaled[1] * factors[:, None], self.quadratic)
-        return replace(self, center=center, linear=linear, quadratic=quadratic)
+        linear, bends = self.linear, self.quadratic
+        linear = None if linear is None else cast_like(linear * factors, linear)
+        bends = None if bends is None else cast_like(bends * factors * factors[:, None], bends)
+        return replace(self, center=center, linear=linear, quadratic=bends)
 
     def _plus(self, other: Polynomial) -> DensePolynomial:
         if isinstance(other, DensePolynomial) and other.center is self.center and other.directions is self.directions:

@@ -13,16 +13,10 @@ _WORDS = {"d": "inputs", "o": "outputs", "h": "units", "k": "coefficients", "r":
 
 @dataclass(frozen=True)
 class Source:
-    """Provenance of a fitted polynomial, kept in its file; all three are empty where unknown.
+    """Provenance of a fitted polynomial, kept in its file; empty where unknown.
 
-    Attributes
-    ----------
-    activation : str
-        Activation of the network.
-    method : str
-        Which optimum it is, for example "least squares under a Gaussian".
-    inputs : str
-        Fingerprint of the distribution it was fitted under.
+    It has the network's activation, the method, for example "least squares under a Gaussian", and the fingerprint of
+    the inputs it was fitted under.
     """
 
     activation: str = ""

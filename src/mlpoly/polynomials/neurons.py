@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, as_integer, cast_like, check_points, constant, eye, namespace, promote
+from mlpoly.arrays import Array, add_product, cast_like, check_points, constant, eye, namespace, promote
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.fields import check_shapes, store_floats
 from mlpoly.records import map_arrays, record, replace, static
@@ -51,8 +51,8 @@ class NeuronPolynomial(Polynomial):
         super().__post_init__()
         parts = (self.units, Units), (self.series, Series), (getattr(self.units, "gate", None), Gate | None)
         if not all(isinstance(part, kind) for part, kind in parts):
-            found = ", ".join(type(part).__name__ for part, _ in parts)
-            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {found}.")
+            kinds = ", ".join(type(part).__name__ for part, _ in parts)
+            raise TypeError(f"units must be Units, series a Series, and units.gate a Gate or None, got {kinds}.")
         store_floats(self, "units", "series", "readout", "bias")
         sizes: dict[str, int] = {}
         gate, series = self.units.gate, self.series
@@ -279,11 +279,7 @@ class NeuronPolynomial(Polynomial):
 
     # -- truncation and arithmetic ------------------------------------------------------------------------------------
 
-    def truncate(self: P, degree: int) -> P:
-        """Drop everything above `degree`; the truncation of an optimal polynomial is the optimum of that degree."""
-        degree = as_integer("degree", degree, 0)
-        if degree >= self.degree:
-            return self
+    def _truncated(self: P, degree: int) -> P:
         units = self.units if degree else replace(self.units, gate=None)
         return replace(self, units=units, series=self.series.truncate(degree), report=None)
 

@@ -29,9 +29,8 @@ class RidgePolynomial(NeuronPolynomial):
         Directions, shifts and scales of the t_i, and for gated units those of the second factors.
     series : Series
         Coefficients of P_i, (degree + 1, h), and of Q_i, (degree, h).
-    readout : array (o, h) or None
-        None leaves the neurons as outputs.
-    bias : array (o,) or None
+    readout, bias : array (o, h) or None, array (o,) or None
+        Without a readout the neurons are the outputs.
     activation : Activation or None
         Activation of the network, if known; the lines of `bounded` follow it.
     """

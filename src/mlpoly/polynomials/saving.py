@@ -94,9 +94,8 @@ def load(path: str | PathLike[str], library: Library = "numpy", like: Array | No
     >>> poly = mp.fit(mp.MLP(np.eye(2), activation="relu"), mp.Gaussian.standard(2), degree=3)
     >>> with TemporaryDirectory() as folder:
     ...     poly.save(f"{folder}/poly.safetensors")
-    ...     again = mp.load(f"{folder}/poly.safetensors")
-    >>> again.degree, again.inputs, np.allclose(again(np.eye(2)), poly(np.eye(2)))
-    (3, Gaussian(dim=2, identity covariance), True)
+    ...     mp.load(f"{folder}/poly.safetensors").inputs
+    Gaussian(dim=2, identity covariance)
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no polynomial file at {path}; polynomials are written with poly.save(path).")

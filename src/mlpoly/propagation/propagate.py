@@ -105,20 +105,17 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
         Number of layers, from the first, before which every component is split in three along the direction in which
         the layer bends most. Each split triples the cost, and brings the values closer to Gaussian.
     cumulants : {2, 3}
-        Highest cumulants that are carried along. With 3 the values that enter a layer may be skewed, and their
-        variances may fluctuate together (fourth cumulants of pairs): on random networks of width 256 the mean square
-        error of the means is about sixty times smaller, at twice the cost. Not where `excess` stays above 0.05, as it
-        may with very few inputs. For chains of `MLP`s; gated units and residual connections need 2.
+        With 3 the values that enter a layer may be skewed, and their variances may fluctuate together (fourth
+        cumulants of pairs): on random networks of width 256 the mean square error of the means is about sixty times
+        smaller, at twice the cost. Not where `excess` stays above 0.05, as it may with very few inputs. For chains of
+        `MLP`s; gated units and residual connections need 2.
 
     Examples
     --------
     >>> import numpy as np, mlpoly as mp
-    >>> rng = np.random.default_rng(0)
-    >>> net = mp.Chain([mp.MLP(rng.standard_normal((64, n)) / np.sqrt(n)) for n in (8, 64)])
-    >>> behind = mp.propagate(net, mp.Gaussian.standard(8))
-    >>> x = rng.standard_normal((200_000, 8))
-    >>> bool(np.abs(behind[1].mean - net(x).mean(0)).max() < 0.05)
-    True
+    >>> deep = mp.Chain([mp.MLP(np.eye(2), activation="square"), mp.MLP(np.ones((1, 2)), activation="square")])
+    >>> [layer.mean.tolist() for layer in mp.propagate(deep, mp.Gaussian.standard(2))]  # E[(x0^2 + x1^2)^2] = 8
+    [[1.0, 1.0], [8.0]]
     """
     check_network(net)
     inputs, split = require_gaussians(checked_inputs(net, inputs)), as_integer("split", split, 0)

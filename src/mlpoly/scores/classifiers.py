@@ -44,23 +44,23 @@ def agreement_of_outputs(f: Array, p: Array, weights: Array | None = None) -> Es
 
 def checked_labels(labels: Any, samples: Array) -> Array:
     """Check integer labels (n,) of samples or outputs, and return them in their library and on their device."""
-    found = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
-    if found.dtype.kind not in "iu":
+    vector = to_numpy(labels) if hasattr(labels, "shape") else np.asarray(labels)
+    if vector.dtype.kind not in "iu":
         remedy = "labels.astype(int)"
-        if found.dtype.kind not in "fb":  # words
+        if vector.dtype.kind not in "fb":  # words
             remedy = "numpy.unique(labels, return_inverse=True)[1] if the outputs are in the order of the sorted words"
-        raise TypeError(f"labels must be integers, got dtype {found.dtype}; use {remedy}.")
-    if found.shape != tuple(samples.shape[:1]):
-        raise ValueError(f"labels have shape {found.shape}, expected ({samples.shape[0]},): one label per sample.")
-    return constant_index(found, samples)
+        raise TypeError(f"labels must be integers, got dtype {vector.dtype}; use {remedy}.")
+    if vector.shape != tuple(samples.shape[:1]):
+        raise ValueError(f"labels have shape {vector.shape}, expected ({samples.shape[0]},): one label per sample.")
+    return constant_index(vector, samples)
 
 
 def check_binary(labels: Array) -> None:
     """Raise unless all labels (n,) are 0 or 1, the classes of a network with one output."""
-    found = to_numpy(labels) if readable(labels) else np.zeros(0)
-    others = found[(found != 0) & (found != 1)]
+    values = to_numpy(labels) if readable(labels) else np.zeros(0)
+    others = values[(values != 0) & (values != 1)]
     if others.size:
-        remedy = f"use (labels == {found.max()}).astype(int)"
+        remedy = f"use (labels == {values.max()}).astype(int)"
         raise ValueError(f"labels has {others[0]}, but the classes of a network with one output are 0 and 1; {remedy}.")
 
 
@@ -88,11 +88,11 @@ def divergences(f: Array, p: Array) -> Array:
 
 def cross_entropies(f: Array, labels: Array) -> Array:
     """-log softmax f at the label of each sample, (n,), from outputs (n, o) and integers (n,)."""
-    found = []
+    parts = []
     for rows in _row_chunks(f):
         log_f = _log_softmax(f[rows, ...])
-        found.append(-log_f[constant_index(np.arange(log_f.shape[0]), log_f), labels[rows]])
-    return namespace(f=f).concat(found)
+        parts.append(-log_f[constant_index(np.arange(log_f.shape[0]), log_f), labels[rows]])
+    return namespace(f=f).concat(parts)
 
 
 def _row_chunks(outputs: Array) -> list[slice]:

@@ -51,23 +51,20 @@ class FVU(Number):
 
     Attributes
     ----------
-    total : array ()
-        Summed over outputs: sum_o E(f_o - p_o)^2 / sum_o Var f_o.
-    per_output : array (o,)
-        The same for each output: E(f_o - p_o)^2 / Var f_o.
+    total, per_output : array (), array (o,)
+        sum_o E(f_o - p_o)^2 / sum_o Var f_o, and the same for each output.
     flattened : array ()
         Over flattened outputs, as in the code of the paper: var(f - p) / var(f) with all outputs of all inputs in one
         list. The variance then includes that between the means of the outputs, and a constant error common to all
         outputs does not count.
-    standard_error : array () or None
-        Standard error of `total` on data, as a ratio of two means over the samples.
-    bound : array () or None
-        Bound on the error of `total` from truncated series, in closed form, rounding aside; 0 for exact kernels.
-    data : FVU or None
-        The same on rows of the data which the distribution was estimated from, where the two are far apart.
+    standard_error, bound : array () or None
+        Of `total`: on data its standard error, as a ratio of two means; in closed form a bound on the error from
+        truncated series, rounding aside, 0 for exact kernels.
     closure : array () or None
         Estimate of `total` without samples for a deep network, each of whose layers is taken to see nearly Gaussian
         values. It is a difference of two variances, so that a small one may be far off.
+    data : FVU or None
+        The same on rows of the data which the distribution was estimated from, where the two are far apart.
     """
 
     total: Array

@@ -22,7 +22,7 @@ from mlpoly.pages.network.subject import check_subject
 from mlpoly.pages.toolkit.numbers import number, percent
 
 SECTIONS = [
-    "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
+    "shapes", "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
 ]  # fmt: skip
 NAMES = ("a<b>", NASTY, "$x^2$ & %{y}", "naïve π", "long " * 30)
 OUTPUTS = ("<img src=x onerror=window.hacked=3>", "%{x}", "c &lt; d")
@@ -67,6 +67,23 @@ def test_degrees_and_errors_are_those_of_the_library(tmp_path):
         assert percent(float(mp.fvu(net, poly)), None) in cells
         assert percent(float(mp.fvu(net, poly).per_output[1]), None) in cells
     assert f"{percent(float(spectrum.overall[0]), None)} is linear" in page
+
+
+def test_curves_are_those_of_the_additive_model(tmp_path):
+    """Its values, the fraction under the Gaussian and that on the rows; a deep network has it on the rows alone."""
+    net, x = network(d=4, h=7, o=1), data(300, 4)
+    page = written(tmp_path, net, x)
+    model, cells = mp.additive(net, mp.Gaussian.from_samples(x)), words(section(page, "shapes"))
+    curves = [trace["y"] for trace in island(page, "plot-shapes-data")["traces"] if trace.get("name") == "g"]
+    z = model.center[:, None] + model.scale[:, None] * np.linspace(-3, 3, 61)
+    expected = [model.shape(i)(z[i])[:, 0] for i in np.argsort(-model.importance[:, 0])]
+    assert np.concatenate(curves) == pytest.approx(np.concatenate(expected), rel=1e-3, abs=1e-3)
+    values = net(x)
+    left = np.sum((values - model(x)) ** 2) / np.sum((values - values.mean(axis=0)) ** 2)
+    assert f"it explains {percent(float(model.additive[0]), None)}; on the rows" in cells
+    assert f"themselves, {percent(1 - left, None)}." in cells
+    deep = words(section(written(tmp_path, chain(sizes=(4, 6, 5, 1)), x), "shapes"))
+    assert "on the rows of data, it explains" in deep and "polynomials of degree 8" in deep
 
 
 def test_unseen_rows_are_unseen():
@@ -227,7 +244,7 @@ def test_images(tmp_path):
     x = data(80, 12)
     x[:, 3] = 0.0  # a pixel that is always the same
     page = written(tmp_path, network(d=12, o=2), x.reshape(80, 3, 4), np.arange(80) % 2)
-    assert sections(page) == SECTIONS
+    assert sections(page) == SECTIONS[1:]  # pixels have no curves of their own
     assert "pictures of 3 × 4 pixels" in page and "plot-interactions-data" not in page
     assert section(page, "formula").count("<img") == 2 and section(page, "interactions").count("<img") == 4
     quadratic = mp.fit(network(d=12, o=2), mp.Gaussian.from_samples(x), 2)
@@ -355,7 +372,7 @@ def test_names_stay_text(path):
 def browser(window, path):
     window.resize(1400, 900)
     window.open(path)
-    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 4")
+    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 5")
     yield window
     window.assert_calm()
 

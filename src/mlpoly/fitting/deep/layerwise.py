@@ -16,7 +16,6 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, cast_like, namespace, no_gradients, readable, safe_inverse, scalar, widen
 from mlpoly.fitting.deep.on_samples import WAYS, Stages, fit_layers, is_affine
-from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
@@ -69,20 +68,20 @@ def fit_composed(
             walk(net, closure, State.at(component))
     weights = widen(inputs.weights)
     entering = [[state.inputs for state in states] for states in zip(*(c.before for c in closures), strict=True)]
-    fitted = []
-    for layer, parts, own in zip(layers, entering, degrees, strict=True):
-        under = _pooled(weights, parts)
-        found = fit_gaussian(layer, under, own) if isinstance(under, Gaussian) else fit_neuronwise(layer, under, own)
-        fitted.append(found)
-    errors = tuple(_closure_error(weights, shifts) for shifts in zip(*(c.shifts for c in closures), strict=True))
+    each = zip(layers, entering, degrees, strict=True)
+    fitted = [fit_neuronwise(layer, _pooled(weights, parts), own) for layer, parts, own in each]
+    # Root mean square over units and components of what the closure ignores, in standard deviations.
+    xp = namespace(weights=weights)
+    squares = zip(*([xp.mean(shift**2) for shift in closure.shifts] for closure in closures), strict=True)
+    errors = tuple(math.sqrt(scalar(sum(weights[c] * square for c, square in enumerate(row)))) for row in squares)
     method = "under a Gaussian" if isinstance(inputs, Gaussian) else "under a Gaussian mixture"
     plain = _finished(net, walk(net, _Assembly(fitted), ()), inputs, method, errors)
 
     def guarded(eps: float) -> ComposedPolynomial:
         if not eps:
             return plain
-        mixtures = (_guarding(weights, parts, eps) for parts in entering)
-        series = (_guarded_series(*each) for each in zip(layers, fitted, mixtures, strict=True))
+        places = zip(layers, fitted, entering, strict=True)
+        series = (_guarded_series(layer, stage, weights, parts, eps) for layer, stage, parts in places)
         report = replace(plain.report, details={**plain.report.details, "guard": eps})
         return replace(_with_guards(plain, series), report=report)
 
@@ -130,18 +129,12 @@ def _wider(inputs: Gaussian, factor: float) -> Gaussian:
     return trusted(Gaussian, mean=widen(inputs.mean), cov=factor * widen(inputs.covariance))
 
 
-def _closure_error(weights: Array, shifts: Sequence[Array]) -> float:
-    """Root mean square over units and components of what the closure ignores, in standard deviations."""
-    xp = namespace(weights=weights)
-    return math.sqrt(scalar(sum(weights[c] * xp.mean(shift**2) for c, shift in enumerate(shifts))))
-
-
-def _fvu(values: Array, found: Array) -> float:
+def _fvu(values: Array, fitted: Array) -> float:
     """Fraction of the variance of values (n, o) that is unexplained; zero where they do not vary."""
-    values, found = widen(values), widen(found)
+    values, fitted = widen(values), widen(fitted)
     xp = namespace(values=values)
     variance = xp.sum((values - xp.mean(values, axis=0)) ** 2)
-    return scalar(xp.sum((values - found) ** 2) * safe_inverse(variance))
+    return scalar(xp.sum((values - fitted) ** 2) * safe_inverse(variance))
 
 
 # -- walks that list the stages: one for each layer, and a composed one for each residual connection -------------------
@@ -186,19 +179,17 @@ def _degrees(poly: Polynomial) -> tuple[int, ...]:
 # -- guards ------------------------------------------------------------------------------------------------------------
 
 
-def _guarding(weights: Array, parts: Sequence[Gaussian], eps: float) -> GaussianMixture:
-    """Mixture of what enters a layer and, with weight eps, the same with wider components."""
-    both = namespace(weights=weights).concat([(1 - eps) * weights, eps * weights])
-    return GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
-
-
-def _guarded_series(layer: Layer, stage: RidgePolynomial, mix: GaussianMixture) -> Series | None:
-    """Series of the neurons' best polynomials under a mixture with wide components, in the units of a stage."""
+def _guarded_series(
+    layer: Layer, stage: RidgePolynomial, weights: Array, parts: Sequence[Gaussian], eps: float
+) -> Series | None:
+    """Series of the neurons' best polynomials under what enters a layer and, with weight eps, the same but wider."""
     if is_affine(layer):
         return None  # exact everywhere
+    both = namespace(weights=weights).concat([(1 - eps) * weights, eps * weights])
+    mix = GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
     wide, units = map_arrays((layer, stage.units), widen)
-    found = fit_neuronwise(wide, mix, stage.degree)
-    return map_arrays(found.series.rebase(found.units, units), lambda a: cast_like(a, stage.prototype))
+    wider = fit_neuronwise(wide, mix, stage.degree)
+    return map_arrays(wider.series.rebase(wider.units, units), lambda a: cast_like(a, stage.prototype))
 
 
 def _with_guards(poly: ComposedPolynomial, series: Iterator[Series | None]) -> ComposedPolynomial:

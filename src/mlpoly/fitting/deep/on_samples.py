@@ -22,7 +22,6 @@ from mlpoly.polynomials import ComposedPolynomial, Polynomial
 from mlpoly.records import replace
 
 _LEAST = 100  # samples; fewer do not tell which is better
-_SMALL = 1e-2  # of the largest contribution: below that a neuron keeps its weights, or its lines might explode
 _NUMBERS = 2**24  # values of a layer computed at once
 
 WAYS = {"joint": "each layer makes up for those before", "neuronwise": "each layer by itself"}
@@ -74,7 +73,7 @@ class _Layers:
         samples = Samples(entering, self.weights)
         stage = fit_samples_neuronwise(layer, samples, degree)
         if together and degree and not is_affine(layer):
-            fit = JointFit(layer, features_of(stage, "readout")[0], _SMALL)
+            fit = JointFit(layer, features_of(stage, "readout")[0], careful=True)
             fit = Split(layer, samples).fill(fit, target).choose()
             if fit.error < fit.before:
                 stage = replace(fit.polynomial(fit.everything(), fit.shrinkage), activation=stage.activation)

@@ -21,29 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    constant,
-    eye,
-    namespace,
-    no_gradients,
-    readable,
-    rounding_error,
-    scalar,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, namespace, no_gradients, readable
+from mlpoly.arrays.placement import cast_like, constant, eye, rounding_error, scalar, widen
 from mlpoly.fitting.mixture.quadratic import check_tolerance
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian
-from mlpoly.inputs.interface import digest
 from mlpoly.networks import Affine, Chain, Network, check_network, layers_of, value_and_pullback
-from mlpoly.polynomials import DensePolynomial, Polynomial, Source
-from mlpoly.polynomials.base import map_polynomial
+from mlpoly.polynomials import DensePolynomial, Source, map_polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation import coordinates, expand
-from mlpoly.records import arrays_of, replace
+from mlpoly.records import replace
 
 METHOD = "least squares under a Gaussian, from Jacobians at samples"
 _NUMBERS = 2**23  # entries of the Jacobians of one chunk, at the widest place of the network
@@ -56,36 +43,12 @@ class Sampling:
 
     tolerance: float = 1e-2
     max_samples: int = 2**20
-    start: Polynomial | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
         as_integer("max_samples", self.max_samples, 2)
         as_integer("seed", self.seed, 0)
-
-    def check_for(self, net: Network, inputs: Gaussian, degree: int) -> DensePolynomial | None:
-        """Return the start, or raise if it is not a fit of this kind to such a network under these inputs."""
-        start = self.start
-        if start is None:
-            return None
-        if not isinstance(start, DensePolynomial) or start.source.method != METHOD or start.report is None:
-            raise TypeError(
-                "start must be a result of mlpoly.fit(..., method='sampled') with its report, which files do not keep; "
-                "leave it out to begin anew."
-            )
-        sizes, own = (net.dim_in, net.dim_out, degree), (start.dim_in, start.dim_out, start.degree)
-        if own != sizes:
-            raise ValueError(
-                f"start maps {own[0]} -> {own[1]} with degree {own[2]}, but the fit {sizes[0]} -> {sizes[1]} with "
-                f"degree {sizes[2]}; resume it for the network, inputs and degree that it was fitted with."
-            )
-        if start.inputs is None or start.inputs.fingerprint != inputs.fingerprint:
-            raise ValueError("start was fitted under other inputs; resume it under the same, or leave it out.")
-        if start.report.details["network"] != _fingerprint(net):
-            raise ValueError("start was fitted to another network, or to other weights; leave it out to begin anew.")
-        namespace(net=net.prototype, start=start.prototype)
-        return start
 
 
 def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -> DensePolynomial:
@@ -95,7 +58,7 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -
     """
     if not readable(net.prototype, inputs.mean):
         raise TypeError("sampling stops by value; fit outside jax.jit and torch.compile.")
-    like, start = net.prototype, solver.check_for(net, inputs, degree)
+    like = net.prototype
     for layer in layers_of(net):
         if layer.activation.jumps(like):
             raise ValueError(
@@ -104,15 +67,13 @@ def fit_sampled(net: Network, inputs: Gaussian, degree: int, solver: Sampling) -
             )
     with no_gradients(like):
         wide = net.to(widen(like))
-        forward, poly = _begin(wide, inputs, degree, start)
-        average, report = _sample(
-            _of_coordinates(wide, inputs, forward), poly, solver, None if start is None else start.report
-        )
+        forward, poly = _begin(wide, inputs, degree)
+        average, report = _sample(_of_coordinates(wide, inputs, forward), poly, solver)
         poly = replace(average.poly, center=widen(inputs.mean), directions=forward if degree else None)
     return replace(
         map_polynomial(poly, lambda a: cast_like(a, like)),
         inputs=inputs,
-        report=replace(report, details={**report.details, "network": _fingerprint(net)}),
+        report=report,
         source=Source(net.activation_names, METHOD),
     )
 
@@ -141,7 +102,9 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
     like = net.prototype
     with no_gradients(like):
         net = net.to(widen(like))
-        forward, poly = _in_coordinates(poly, net, inputs)
+        poly = map_polynomial(poly, widen)
+        forward = coordinates(net, inputs)[0] if poly.directions is None else poly.directions
+        poly = replace(poly, center=forward[:, 0] * 0, directions=None, inputs=None)
         in_z = _of_coordinates(net, inputs, forward)
         shape = (_pairs(in_z, pairs), in_z.dim_in)
         c = _correction(in_z, constant(np.random.default_rng(0).standard_normal(shape), in_z.prototype), poly)
@@ -159,13 +122,6 @@ def distance_to_optimum(poly: DensePolynomial, net: Network, inputs: Gaussian, p
     return Distance(c.spread, misfit, excess, math.hypot(first, second), doubt, share, c.error <= _rounding(poly, like))
 
 
-def _in_coordinates(poly: DensePolynomial, net: Network, inputs: Gaussian) -> tuple[Array, DensePolynomial]:
-    """Coordinates forward (r, d), z = forward (x - mean), and a polynomial in them as one of z."""
-    poly = map_polynomial(poly, widen)
-    forward = coordinates(net, inputs)[0] if poly.directions is None else poly.directions
-    return forward, replace(poly, center=forward[:, 0] * 0, directions=None, inputs=None)
-
-
 def _of_coordinates(net: Network, inputs: Gaussian, forward: Array) -> Network:
     """The same network as a function of z = forward (x - mean); its first layer absorbs the affine map from z to x."""
     back = inputs.times_covariance(forward).T
@@ -178,10 +134,8 @@ def _pairs(net: Network, most: int) -> int:
     return min(max(_NUMBERS // (2 * width * net.dim_out), _FEWEST), most)
 
 
-def _begin(net: Network, inputs: Gaussian, degree: int, start: DensePolynomial | None) -> tuple[Array, DensePolynomial]:
+def _begin(net: Network, inputs: Gaussian, degree: int) -> tuple[Array, DensePolynomial]:
     """Coordinates forward (r, d), z = forward (x - mean), and the polynomial of z to begin with."""
-    if start is not None:
-        return _in_coordinates(start, net, inputs)
     if degree == 2:
         e, forward = expand(net, inputs)
         trace = 0.0 if e.quadratic is None else namespace(q=e.quadratic).linalg.trace(e.quadratic)
@@ -225,22 +179,17 @@ class _Average:
         return _Average(self.poly + c.step * (1 / k), k, self.variances + c.variance, self.misfits + misfit)
 
 
-def _sample(
-    net: Network, poly: DensePolynomial, solver: Sampling, before: FitReport | None
-) -> tuple[_Average, FitReport]:
+def _sample(net: Network, poly: DensePolynomial, solver: Sampling) -> tuple[_Average, FitReport]:
     """A polynomial of a network of standard normal inputs, corrected chunk by chunk until it is close enough."""
-    seed, chunk, average = solver.seed, 2 * _pairs(net, _MOST), _Average(poly)
-    if before is not None and before.excess is not None and before.misfit is not None:
-        seed, chunk, n = (before.details[name] for name in ("seed", "chunk", "chunks"))
-        average = _Average(poly, n, before.excess * n**2, before.misfit * n)
+    chunk, average = 2 * _pairs(net, _MOST), _Average(poly)
 
     def samples(number: int) -> Array:
-        z = np.random.default_rng([seed, number]).standard_normal((chunk // 2, net.dim_in))
+        z = np.random.default_rng([solver.seed, number]).standard_normal((chunk // 2, net.dim_in))
         return constant(z, net.prototype)
 
     try:
         with progress_bar("samples", solver.max_samples) as update:
-            if not average.chunks and poly.quadratic is None:
+            if poly.quadratic is None:
                 average = _Average(poly + _correction(net, samples(0), poly).step)  # in place of a closed form
             while not average.is_close(solver.tolerance) and (
                 not average.chunks or (average.chunks + 1) * chunk <= solver.max_samples
@@ -269,12 +218,8 @@ def _sample(
     fvu = (misfit + excess) / whole if whole > 0 else 0.0
     drawn = average.chunks * chunk
     summary = f"{'converged' if converged else 'stopped early'} after {drawn} samples"
-    details = {"samples": drawn, "seed": seed, "chunk": chunk, "chunks": average.chunks}
+    details = {"samples": drawn, "chunks": average.chunks}
     return average, FitReport(METHOD, summary, misfit, excess, fvu, converged=converged, details=details)
-
-
-def _fingerprint(net: Network) -> str:
-    return digest(*arrays_of(net).values())
 
 
 def _rounding(p: DensePolynomial, like: Array) -> float:

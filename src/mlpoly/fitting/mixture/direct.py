@@ -9,8 +9,7 @@ from __future__ import annotations
 from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.moments import Expansion
 from mlpoly.moments.hermite_products import change_of_basis, check_monomials, ladder, multi_indices

@@ -18,8 +18,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, add_at, add_product, astype, chunks, constant, device, eye, namespace, widen
 from mlpoly.fitting.mixture.matrices import padded
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.records import record
 
 _NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it

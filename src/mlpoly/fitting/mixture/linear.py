@@ -5,8 +5,7 @@ from __future__ import annotations
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Source
 from mlpoly.records import replace
@@ -18,22 +17,17 @@ def fit_mixture_linear(
     """Degree 0 or 1: E[f] and, in whitened coordinates z, Cov[z, f]; minimum norm where the inputs do not vary."""
     whitening = Coordinates.of(inputs)
     weights = widen(inputs.weights)
-    firsts, crosses, places, spreads = [], [], [], []
-    for g in inputs.components:
+    parts = []  # of each component: weight, mean of its optimum, E[(z - place) f'], place and covariance of z
+    within = 0.0  # variance of the components' optima: the part that degree 1 adds
+    for c, g in enumerate(inputs.components):
         best = best_under(net, g, 1)
         place, cov = whitening.gaussian(g.mean, g.covariance)
         slopes = widen(best.gradient(cast_like(g.mean, best.prototype))) @ whitening.back  # the same everywhere, (o, r)
-        firsts.append(widen(best(g.mean)))
-        crosses.append(cov @ slopes.T)
-        spreads.append(_total(crosses[-1] * slopes.T))
-        places.append(place)
-    mean = sum((weights[c] * f for c, f in enumerate(firsts)), start=firsts[0] * 0)
-    cross = crosses[0] * 0
-    between, within = 0.0, 0.0  # variance of the components' optima: degree 0, and the part that degree 1 adds
-    for c, (f, k, z) in enumerate(zip(firsts, crosses, places, strict=True)):
-        cross = cross + weights[c] * (k + z[:, None] * (f - mean))
-        between += scalar(weights[c]) * _total((f - mean) ** 2)
-        within += scalar(weights[c]) * spreads[c]
+        parts.append((weights[c], widen(best(g.mean)), cov @ slopes.T, place, cov))
+        within += scalar(weights[c]) * _total((cov @ slopes.T) * slopes.T)
+    mean = sum(w * f for w, f, *_ in parts)
+    cross = sum(w * (k + z[:, None] * (f - mean)) for w, f, k, z, _ in parts)
+    between = sum(scalar(w) * _total((f - mean) ** 2) for w, f, *_ in parts)  # the part of degree 0
     poly = DensePolynomial(
         cast_like(whitening.center, net.prototype),
         cast_like(mean, net.prototype),
@@ -44,11 +38,11 @@ def fit_mixture_linear(
     # The certificate of optimality: E[f - p] and E[(f - p) z] of the answer as it is stored, and of p = 0.
     left, at_zero = [], []
     flat = cross * 0 if poly.linear is None else (widen(poly.linear) @ whitening.back).T
-    for c, (g, f, k, z) in enumerate(zip(inputs.components, firsts, crosses, places, strict=True)):
-        cov, gap = whitening.gaussian(g.mean, g.covariance)[1], f - widen(poly(g.mean))
-        left.append(weights[c] * _moments(gap, k - cov @ flat + z[:, None] * gap, degree))
-        at_zero.append(weights[c] * _moments(f, k + z[:, None] * f, degree))
-    gradient, largest = (_total(sum(parts, start=mean * 0) ** 2) ** 0.5 for parts in (left, at_zero))
+    for g, (w, f, k, z, cov) in zip(inputs.components, parts, strict=True):
+        gap = f - widen(poly(g.mean))
+        left.append(w * _moments(gap, k - cov @ flat + z[:, None] * gap, degree))
+        at_zero.append(w * _moments(f, k + z[:, None] * f, degree))
+    gradient, largest = (_total(sum(each) ** 2) ** 0.5 for each in (left, at_zero))
     report = FitReport(
         UNDER_A_MIXTURE,
         "closed form",

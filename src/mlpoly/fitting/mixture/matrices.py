@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from mlpoly.arrays import Array, cast_like, chunks, constant, eye, namespace, take_rows, widen
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 
 _NUMBERS = 2**26  # largest intermediate; outputs are taken in chunks that stay below it

@@ -10,7 +10,8 @@ import math
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
-from mlpoly.inputs import GaussianMixture
+from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Layer
 from mlpoly.polynomials import RidgePolynomial, Source
@@ -21,8 +22,10 @@ from mlpoly.units import Series, Units
 METHOD = "least squares neuron by neuron under a Gaussian mixture"
 
 
-def fit_neuronwise(net: Layer, inputs: GaussianMixture, degree: int) -> RidgePolynomial:
-    """Ridge polynomial whose neurons are each optimal under their own marginal of the mixture."""
+def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) -> RidgePolynomial:
+    """Ridge polynomial whose neurons are each optimal under their own marginal of the inputs."""
+    if isinstance(inputs, Gaussian):
+        return fit_gaussian(net, inputs, degree)
     weights, like = widen(inputs.weights), net.prototype
     xp = namespace(weights=weights)
     parts = [Units.under(net, g, spreads=True) for g in inputs.components]

@@ -14,18 +14,8 @@ import warnings
 from dataclasses import dataclass
 from numbers import Real
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    chunks,
-    eye,
-    namespace,
-    no_gradients,
-    on_cpu,
-    rounding_error,
-    scalar,
-)
+from mlpoly.arrays import Array, as_integer, chunks, namespace, no_gradients, on_cpu
+from mlpoly.arrays.placement import cast_like, eye, rounding_error, scalar
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.mixture.direct import solve_directly
 from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
@@ -37,8 +27,7 @@ from mlpoly.fitting.mixture.matrices import (
     padded,
 )
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
-from mlpoly.inputs import GaussianMixture
-from mlpoly.inputs.coordinates import Coordinates
+from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
 from mlpoly.networks import Network
 from mlpoly.polynomials import DensePolynomial, Polynomial, Source, to_dense
@@ -141,17 +130,17 @@ def _solve_iteratively(
     for part in chunks(b.shape[0], _OUTPUTS):
         right, at_zero = padded(b[part, ...], operator.side), scalar(xp.sum(misfits[part]))
         start = None if first is None else padded(first[part, ...], operator.side)
-        found = _solve_outputs(operator, right, at_zero, start, solver, rounding)
+        solution = _solve_outputs(operator, right, at_zero, start, solver, rounding)
         # The certificate of optimality, recomputed and never in float32. Gradients are measured in the metric of
         # N(0, I), in which the problem is well scaled.
-        x = _symmetric(found.x)
+        x = _symmetric(solution.x)
         image = operator.in_full_precision().apply(x)
         inverse = standard_inverse(operator.size, right)
         gradient, at_start = (max(scalar(xp.sum(a * inverse(a))), 0.0) ** 0.5 for a in (right - image, right))
         gradients.append(gradient / max(at_start, 1e-300))
         reached.append(at_zero + scalar(xp.sum(x * (image - 2 * right))))
         answers.append(x[:, : operator.size, : operator.size])
-        solutions.append(found)
+        solutions.append(solution)
     if any(s.interrupted for s in solutions):
         warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=6)
     out_of_sight = whitening.within < _OUT_OF_SIGHT
@@ -193,13 +182,12 @@ def normal_equations(
 ) -> tuple[Array, Array]:
     """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
     xp = namespace(means=inputs.means)
-    total, misfit = None, None
+    total: Array = 0.0
+    misfit: Array = 0.0
     for c, g in enumerate(inputs.components):
         best = matrices_of(best_under(net, g, 2), whitening)
         image = operator.weights[c] * operator.component(c, best)
-        square = xp.sum(image * best, axis=(-1, -2))
-        total = image if total is None else total + image
-        misfit = square if misfit is None else misfit + square
+        total, misfit = total + image, misfit + xp.sum(image * best, axis=(-1, -2))
     return total, misfit
 
 
@@ -239,19 +227,19 @@ def _solve_outputs(
             for m in sizes:
                 first = None if correction is None else padded(correction, m)
                 part = left[:, :m, :m] + 0
-                found = iterate(operator.leading(m), part, at_start, first, _COARSE_TOLERANCE, stopped)
-                correction, stopped = _symmetric(found.x), stopped or found.interrupted
+                solution = iterate(operator.leading(m), part, at_start, first, _COARSE_TOLERANCE, stopped)
+                correction, stopped = _symmetric(solution.x), stopped or solution.interrupted
             correction = padded(correction, operator.side)
             start = correction if start is None else start + correction
-        found = iterate(operator, b, misfit, start, solver.tolerance, stopped)
-        stopped = stopped or found.interrupted
-        if found.exhausted and rounding_error(operator.products) > rounding_error(b):
+        solution = iterate(operator, b, misfit, start, solver.tolerance, stopped)
+        stopped = stopped or solution.interrupted
+        if solution.exhausted and rounding_error(operator.products) > rounding_error(b):
             # Rounding in float32 has ended all progress, so continue in full precision.
             exact = operator.in_full_precision()
-            more = iterate(exact, b, misfit, _symmetric(found.x), solver.tolerance, stopped)
+            more = iterate(exact, b, misfit, _symmetric(solution.x), solver.tolerance, stopped)
             stopped = stopped or more.interrupted
-            found = replace(more, history=found.history + more.history)
-    return replace(found, interrupted=stopped)
+            solution = replace(more, history=solution.history + more.history)
+    return replace(solution, interrupted=stopped)
 
 
 def _coarse_sizes(n: int) -> list[int]:

@@ -33,6 +33,8 @@ METHOD = "least squares over all neurons together on samples"
 PRIOR = 1e-3  # weight of the closed form in the fit neuron by neuron, relative to that of all samples
 _HELD = 5  # one sample in so many is held out
 _NUMBERS = 2**24  # values of features held at once
+_SUPPORT = 100  # samples that a feature's size rests on at least, as (sum of squares)^2 / (sum of fourth powers)
+_SMALL = 1e-2  # of the part in the outputs that one neuron in ten exceeds
 _SURE = 2.0  # standard errors of many samples by which fitting together must win on those held out
 _GRID = [10.0 ** (power / 2) for power in range(8, -21, -1)]  # shrinkages, for features of variance one
 
@@ -55,13 +57,14 @@ def fit_joint(
     with no_gradients(net.prototype):
         split = Split(net, inputs)
         start, everything, real = _neuronwise(net, split, degree, bound)
-        fits = [split.fill(JointFit(net, each)).choose(shrinkage) for each in features_of(start, coefficients, real)]
+        careful, every = shrinkage is None, features_of(start, coefficients, real)
+        fits = [split.fill(JointFit(net, each, careful)).choose(shrinkage) for each in every]
         best = min(fits, key=lambda fit: fit.error)
         before, after, better = split.compare(start, best.polynomial(best.learned, best.shrinkage))
         details = {"kind": "neuronwise", "samples": split.count, "start": before}
         if better or coefficients != "auto" or shrinkage is not None:
             # From the fit neuron by neuron to all samples, so that it is no worse on them.
-            final = split.fill(JointFit(net, features_of(everything, best.features.kind, real)[0]))
+            final = split.fill(JointFit(net, features_of(everything, best.features.kind, real)[0], careful))
             problem = final.everything()
             poly, fvu = final.polynomial(problem, best.shrinkage), after
             details |= final.features.details(problem, best.shrinkage)
@@ -170,13 +173,15 @@ def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> t
 class JointFit:
     """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk.
 
-    Features whose part in the start is below `least` of the largest stay as they are.
+    A `careful` one lets two kinds of features keep their weights, since a large one would fit these and
+    be absurd on other samples: those whose size rests on few samples, and neurons whose part in the start is small.
     """
 
-    def __init__(self, net: Layer, features: Features, least: float = 0.0) -> None:
-        self.features, self._net, self._least = features, net, least
+    def __init__(self, net: Layer, features: Features, careful: bool = False) -> None:
+        self.features, self._net, self._careful = features, net, careful
         self.constants = widen(features.each.series.plain[0, :])
         self._sums: list[Array] = [0.0, 0.0]
+        self._fourth: Array = 0.0
 
     def add(self, x: Array, weights: Array, held: bool, target: Array | None = None) -> None:
         """Add samples (m, d) with weights (m, 1), all of them held out or none; targets are the network's values."""
@@ -185,11 +190,13 @@ class JointFit:
         target = widen(self._net(x) if target is None else target)
         rows = xp.concat([xp.ones_like(weights), each - self.constants, target - old], axis=1)
         self._sums[held] = self._sums[held] + rows.T @ (weights * rows)
+        self._fourth = self._fourth + xp.sum((weights * (each - self.constants) ** 2) ** 2, axis=0)
 
     def choose(self, shrinkage: float | None = None) -> JointFit:
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
         others, m = self._sums[True], self.features.each.dim_out
-        self.learned, values = self._problem(self._sums[False]), _GRID if shrinkage is None else [shrinkage]
+        self.learned = self._problem(self._sums[False])
+        values = _GRID if shrinkage is None else [shrinkage]
         values = values if m <= MANY else values[:: -(-len(values) // 10)]  # each takes a solution
         self.error, self.shrinkage = min(zip(self.learned.errors(others, values), values, strict=True))
         self.before = scalar(namespace(others=others).linalg.trace(others[m + 1 :, m + 1 :]) / others[0, 0])
@@ -203,10 +210,12 @@ class JointFit:
         xp, m = namespace(sums=sums), self.features.each.dim_out
         if not bool(xp.all(xp.isfinite(sums))):
             raise OverflowError("a neuron's polynomial overflows on some sample; use a lower degree, or a bound.")
-        if self._least:
+        if self._careful and m:
             variances = xp.linalg.diagonal(sums)[1 : m + 1] / sums[0, 0] - (sums[0, 1 : m + 1] / sums[0, 0]) ** 2
             part = xp.sum(self.features.readout**2, axis=0) * variances
-            kept = xp.where(part > self._least**2 * xp.max(part), 1.0, 0.0)
+            least = _SMALL**2 * float(np.quantile(to_numpy(part), 0.9)) if self.features.kind == "readout" else -1.0
+            whole = xp.linalg.diagonal(self._sums[False] + self._sums[True])[1 : m + 1]
+            kept = xp.where((part > least) & (whole**2 >= _SUPPORT * self._fourth), 1.0, 0.0)
             kept = xp.concat([kept[:1] * 0 + 1, kept, sums[0, m + 1 :] * 0 + 1])
             sums = sums * kept[:, None] * kept
         return ShrunkLeastSquares(sums, self.features.each.dim_out)

@@ -82,7 +82,39 @@ class FeatureReading:
         return about | {f"{side} at": tokens for side, tokens in peaks.items()} | logits
 
     def __str__(self) -> str:
-        return describe(self)
+        """Plain text on one screen: where it is large, and which logits it moves."""
+        most = max(self.histogram) or 1.0
+        shown = [_SHADES[0 if v == 0 else max(1, round(8 * (v / most) ** 0.5))] for v in self.histogram]
+        how = "enters as its square" if self.squared else "enters linearly"
+        lines = [
+            f"{self.block}, {self.name} ({self.kind}; {how})",
+            f"explains {100 * self.explained:.2g} % of the block's variance; beyond two standard deviations at "
+            f"{100 * self.active:.2g} % of the tokens",
+            f"{-EDGES:g} {''.join(shown)} {EDGES:g} standard deviations",
+        ]
+        for side, contexts in (("largest", self.positive), ("smallest", self.negative)):
+            lines.append(f"{side}:")
+            lines += [f"  {c.value:+7.2f}  {c}" for c in contexts[:5]]
+        for side in ("raises", "lowers"):
+            lines.append(f"{side}: " + " ".join(repr(t.text) for t in getattr(self, side)[:10]))
+        if not self.raises:
+            lines[-2:] = [f"raises and lowers: {NO_PATH}"]
+        if (causal := self.causal) is not None:
+            lines.append(
+                "removed, the logits change as predicted by the direct path with correlation "
+                f"{causal.correlation:.2f}, slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, "
+                f"{causal.doubled_slope:.2f}"
+            )
+            for said, name in _MORE_SCORES.items():
+                correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
+                if correlation is not None:
+                    lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
+        if (read := self.readability) is not None:
+            lines.append(
+                f"the {read.side} side on held-out text, area under the ROC curve: {read.current:.2f} from the current "
+                f"token, {read.recent:.2f} from the last few, {read.tree:.2f} by a tree"
+            )
+        return "\n".join(lines)
 
 
 class FeatureReadings(Plottable, TableList):
@@ -96,43 +128,6 @@ class FeatureReadings(Plottable, TableList):
             parts.append(Part(f"{found.name}: {row['positive at'][:40]}", found.explained, row["raises"]))
         title = f"Features of {self[0].block}" if self else "Features"
         return Ranking(parts, title, title, "fraction of the block's variance", "raises")
-
-
-def describe(feature: FeatureReading) -> str:
-    """A feature of `read_features` in plain text, on one screen: where it is large, and which logits it moves."""
-    if not isinstance(feature, FeatureReading):
-        raise TypeError(f"feature must be one of those that read_features returns, got {type(feature).__name__}.")
-    most = max(feature.histogram) or 1.0
-    shown = [_SHADES[0 if v == 0 else max(1, round(8 * (v / most) ** 0.5))] for v in feature.histogram]
-    how = "enters as its square" if feature.squared else "enters linearly"
-    lines = [
-        f"{feature.block}, {feature.name} ({feature.kind}; {how})",
-        f"explains {100 * feature.explained:.2g} % of the block's variance; beyond two standard deviations at "
-        f"{100 * feature.active:.2g} % of the tokens",
-        f"{-EDGES:g} {''.join(shown)} {EDGES:g} standard deviations",
-    ]
-    for side, contexts in (("largest", feature.positive), ("smallest", feature.negative)):
-        lines.append(f"{side}:")
-        lines += [f"  {c.value:+7.2f}  {c}" for c in contexts[:5]]
-    for side in ("raises", "lowers"):
-        lines.append(f"{side}: " + " ".join(repr(t.text) for t in getattr(feature, side)[:10]))
-    if not feature.raises:
-        lines[-2:] = [f"raises and lowers: {NO_PATH}"]
-    if (causal := feature.causal) is not None:
-        lines.append(
-            f"removed, the logits change as predicted by the direct path with correlation {causal.correlation:.2f}, "
-            f"slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, {causal.doubled_slope:.2f}"
-        )
-        for said, name in _MORE_SCORES.items():
-            correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
-            if correlation is not None:
-                lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
-    if (read := feature.readability) is not None:
-        lines.append(
-            f"the {read.side} side on held-out text, area under the ROC curve: {read.current:.2f} from the current "
-            f"token, {read.recent:.2f} from the last few, {read.tree:.2f} by a tree"
-        )
-    return "\n".join(lines)
 
 
 def with_scores(

@@ -13,6 +13,7 @@ from mlpoly.pages.network.degree_section import degree_section
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.feature_sections import feature_section, response_section, strongest_features
 from mlpoly.pages.network.fits import Fits
+from mlpoly.pages.network.shape_section import shape_section
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.summary import describe_inputs, summary
 from mlpoly.pages.network.term_sections import formula_section, interaction_section, strongest_terms, terms_section
@@ -36,6 +37,8 @@ def write_page(
     began = time.perf_counter() if began is None else began
     page = Page(title, style=STYLE)
     page.introduce(*summary(subject, fits))
+    tick("curves")
+    shape_section(page, subject, fits)
     tick("terms")
     terms = strongest_terms(subject, fits)
     formula_section(page, subject, fits, terms)

@@ -1,0 +1,166 @@
+"""Whether two classifiers choose the same class for every input of a region."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from mlpoly.arrays import as_number
+from mlpoly.certificates.branch import widest
+from mlpoly.certificates.build import add
+from mlpoly.certificates.certify import checked_function
+from mlpoly.certificates.graph import Graph
+from mlpoly.certificates.region import Box, Region, regions
+from mlpoly.certificates.relaxation import Ranges
+from mlpoly.certificates.search import attained
+from mlpoly.measures.functions import check_functions
+from mlpoly.networks import Network
+from mlpoly.polynomials import Polynomial
+from mlpoly.tables import Table, Tabular
+
+_STEPS = 40  # of descent in the slopes
+_WAY = 65  # points between the middle and one that search found
+
+
+@dataclass(frozen=True)
+class SameClass(Tabular):
+    """Whether two functions choose the same class everywhere in a region.
+
+    Attributes
+    ----------
+    answer : "true", "false" or "open"
+    x : ndarray (d,) or None
+        Where they differ, if the answer is false.
+    classes : tuple of int or None
+        Classes of the two functions there.
+    parts : int
+        Parts of the region that are certified.
+    left : int
+        Parts that are not.
+    seconds : float
+    """
+
+    answer: Literal["true", "false", "open"]
+    x: np.ndarray | None = field(repr=False)
+    classes: tuple[int, int] | None
+    parts: int
+    left: int
+    seconds: float
+
+    def __bool__(self) -> bool:
+        return self.answer == "true"
+
+    def _table(self) -> Table:
+        where = "" if self.classes is None else "classes {} and {}".format(*self.classes)
+        row = (self.answer, where, self.parts, self.left, self.seconds)
+        return Table(("same class", "where not", "parts certified", "parts left", "seconds"), (row,))
+
+
+def same_class(
+    f: Network | Polynomial,
+    p: Network | Polynomial,
+    low: Any = None,
+    high: Any = None,
+    *,
+    inputs: Any = None,
+    radius: float | None = None,
+    seconds: float = 10.0,
+    seed: int = 0,
+) -> SameClass:
+    """Whether f and p choose the same class, that of the largest output, for every input of a box or an ellipsoid.
+
+    True if in every part of the region one class is certified to be the largest of both; false with an input where the
+    classes differ; open if neither is found in time. A single output is the logit of class 1.
+
+    Parameters
+    ----------
+    f, p : network or Polynomial
+    low, high, inputs, radius, seconds, seed
+        As in `certify`.
+
+    Examples
+    --------
+    >>> import numpy as np, mlpoly as mp
+    >>> net = mp.MLP(np.eye(2), None, np.array([[1.0, 0.0], [0.0, 1.0]]), None, "gelu")
+    >>> poly = mp.fit(net, mp.Gaussian.standard(2), 3)
+    >>> mp.same_class(net, poly, [0.5, -0.2], [0.7, 0.0]).answer
+    'true'
+    >>> found = mp.same_class(net, poly, -3, 3)
+    >>> found.answer, bool(net(found.x[None]).argmax() != poly(found.x[None]).argmax())
+    ('false', True)
+    """
+    f, p = checked_function("f", f), checked_function("p", p)
+    check_functions(f, p, ("f", "p"))
+    seconds = as_number("seconds", seconds, "a number that is not negative", 0, edge=True)
+    start = time.monotonic()
+    places = regions(f.dim_in, low, high, inputs, radius)
+    graph, o = Graph(f.dim_in), max(f.dim_out, 2)
+    logit = np.array([[0.0], [1.0]]) if f.dim_out == 1 else np.eye(o)
+    zero = np.zeros_like(logit)
+    ends = add(graph, f), add(graph, p)
+    node = graph.linear([(ends[0], np.concatenate([logit, zero])), (ends[1], np.concatenate([zero, logit]))])
+    found, open_parts = 0, 0
+    for place in places:
+        deadline = start + seconds
+        x = _difference(graph, node, o, place, start + 0.4 * seconds, seed)
+        todo: list[Region] = [place]
+        while x is None and todo:
+            part = todo.pop()
+            x = _differs(graph, node, o, part.sample(64, np.random.default_rng(seed)))
+            late = time.monotonic() > deadline and part is not place
+            if x is not None or (not late and _certified(graph, node, o, part, deadline)):
+                found += 1
+            elif late or not isinstance(part, Box) or time.monotonic() > deadline:
+                open_parts += 1 + len(todo)
+                break
+            else:
+                slopes = _margins(o, _classes(graph, node, o, part.middle[None])[0][0])
+                todo += part.halves(widest(graph, node, slopes, part, np.random.default_rng(seed)))
+        if x is not None:
+            one, two = (int(c[0]) for c in _classes(graph, node, o, x[None]))
+            return SameClass("false", x, (one, two), found, open_parts, time.monotonic() - start)
+    answer: Literal["true", "open"] = "open" if open_parts else "true"
+    return SameClass(answer, None, None, found, open_parts, time.monotonic() - start)
+
+
+def _classes(graph: Graph, node: int, o: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values = graph.values(x)[node]
+    return values[:, :o].argmax(axis=1), values[:, o:].argmax(axis=1)
+
+
+def _margins(o: int, c: int) -> np.ndarray:
+    """Rows (2 (o - 1), 2 o) that are negative where class c is the largest output of both."""
+    rows = np.delete(np.eye(o) - np.eye(o)[c], c, axis=0)
+    return np.kron(np.eye(2), rows)
+
+
+def _differs(graph: Graph, node: int, o: int, x: np.ndarray) -> np.ndarray | None:
+    """The first of points (n, d) where the classes differ."""
+    one, two = _classes(graph, node, o, x)
+    place = np.flatnonzero(one != two)
+    return x[place[0]] if len(place) else None
+
+
+def _difference(graph: Graph, node: int, o: int, region: Region, deadline: float, seed: int) -> np.ndarray | None:
+    """A point where the classes differ: on the way from the middle to where some other class gains most."""
+    c = int(_classes(graph, node, o, region.middle[None])[0][0])
+    rows = _margins(o, c)
+    one, two = np.split(rows, 2)
+    _, points = attained(graph, node, np.concatenate([rows, two - one, one - two]), region, deadline, 16, seed)
+    way = np.linspace(0.0, 1.0, _WAY)[:, None, None]
+    middle = region.middle
+    return _differs(graph, node, o, (middle + way * (points - middle)).reshape(-1, graph.dim))
+
+
+def _certified(graph: Graph, node: int, o: int, region: Region, deadline: float) -> bool:
+    """Whether the class of the middle is the largest output of both everywhere in the region."""
+    one, two = _classes(graph, node, o, region.middle[None])
+    if one[0] != two[0]:
+        return False
+    rows = _margins(o, int(one[0]))
+    if np.all(Ranges.of(graph, region).upper(node, rows) < 0):
+        return True
+    return bool(np.all(Ranges.of(graph, region, _STEPS, deadline).upper(node, rows, _STEPS, deadline) < 0))
