@@ -196,6 +196,40 @@ def evaluation(results: Mapping[str, Any]) -> str:
     return grid(["degree 2", "degree 3", "degree 5"], [[case, *cells] for case, cells in rows.items()])
 
 
+def rare(results: Mapping[str, Any]) -> str:
+    """Errors on unseen rows, all degrees in each cell, and how often there was a warning."""
+    ways = {"closed form": "closed form, by itself"} | {
+        way: way for way in ("on data", "neuron by neuron", "readout", "free", "scikit-learn")
+    }
+
+    def row(table: Mapping[str, Any], way: str) -> str:
+        return " ".join(fraction(degree[way]) for degree in table.values() if way in degree)
+
+    rows = [
+        [case.removeprefix("0/1, "), *(row(t, way) for way in ways)]
+        for case, t in results["tables"].items()
+        if case.startswith("0/1")
+    ]
+    off, warned, holds, wrong = (value for value in results.values() if isinstance(value, int))
+    said = (
+        f"Of {off + holds} closed forms, those for normal columns included, {off} are off by more than a factor of two "
+        f"on unseen rows; `fvu` warned of {warned} of these, and of {wrong} of the other {holds}."
+    )
+    return f"{grid(['closed form says', 'is on data', *list(ways.values())[2:]], rows)}\n\n{said}"
+
+
+def layers(results: Mapping[str, Any]) -> str:
+    """Errors of compositions on unseen rows, all degrees in each cell."""
+    ways = ("by itself", "chosen", "by itself, lines", "chosen, lines")
+    rows = [
+        [case, *(" ".join(fraction(degree[way]) for degree in table.values()) for way in ways)]
+        for case, table in results["deep"].items()
+    ]
+    return grid(
+        ["each layer by itself", "as `fit` chooses", "by itself, `.bounded(3.0)`", "chosen, `.bounded(3.0)`"], rows
+    )
+
+
 def numbers(results: Mapping[str, Any]) -> str:
     """All single numbers."""
     return grid(["measured"], [[key, number(v)] for key, v in results.items() if not isinstance(v, dict | list)])
@@ -361,7 +395,14 @@ BLOCKS = {"groups": groups, "cost": costs, "errors": errors, "baselines": baseli
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
 ENCRYPTED = {"accuracy": accuracies, "shifted": shifted, "runs": runs_encrypted, "plans": plans}
 PUBLISHED = {"published": published, "packages": packages, "refused": refused}
-OTHERS = {"features": features, "qualities": qualities, "times": sampling, "ratios": evaluation}
+OTHERS = {
+    "rare": rare,
+    "layers": layers,
+    "features": features,
+    "qualities": qualities,
+    "times": sampling,
+    "ratios": evaluation,
+}
 KINDS = BLOCKS | DEEP | ENCRYPTED | PUBLISHED | OTHERS
 
 

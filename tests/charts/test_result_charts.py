@@ -66,6 +66,7 @@ def results(net, inputs, poly):
         "finetune": FitReport("fine-tuning", "", history=((0, 0.2), (10, 0.1), (20, 0.12)), details={"best_step": 10}),
         "similarity": mp.similarity(net, poly, inputs),
         "sensitivity": mp.sensitivity(net, inputs),
+        "certificate": mp.certify(net, -1, 1, seconds=0),
         "shapley": mp.shapley(net, x[0, :], inputs),
         "dependence": mp.conditional_mean(net, inputs, 0),
     }  # fmt: skip

@@ -55,10 +55,8 @@ def test_variance_and_writes_equal_least_squares_on_dense_tensors(kind, terms):
     for r in range(1, 6):
         fraction, writes = explained(made[:r], target)
         assert_close(found.explained[r - 1], fraction, 1e-11)
-        assert_close(found.first(r).writes, writes, 1e-9)
-    assert_close(found.writes, explained(made, target)[1], 1e-9)
+    assert_close(found.writes, writes, 1e-9)
     assert found.residual == pytest.approx(1 - fraction, abs=1e-11)
-    assert found.first(5).residual == pytest.approx(found.residual, abs=1e-12)
     assert_close(np.linalg.norm(found.vectors, axis=1), np.ones(5))
     assert_close(found.directions, found.vectors @ INPUTS.root)
     assert (found.partners is None) == (terms == "squares")
@@ -258,7 +256,6 @@ POLY = fitted()
         ("other inputs", lambda: mp.decompose(POLY, 2, gaussian(1, 4)), ValueError, "inputs have dimension 4", "6"),
         ("no distribution", lambda: mp.decompose(POLY, 2, "data"), TypeError, "inputs must be", "Gaussian"),
         ("nothing there", lambda: mp.decompose(0.0 * POLY, 2), ValueError, "poly is zero", "nothing to decompose"),
-        ("count", lambda: mp.decompose(POLY, 2).first(0), ValueError, "count", "at least 1"),
     ]
 )  # fmt: skip
 def test_mistakes_are_explained(act, exception, patterns):

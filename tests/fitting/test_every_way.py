@@ -147,8 +147,10 @@ def test_a_partner_without_variance_leaves_an_mlp(degree, inputs):
     [
         (gaussian(d=D), "auto", 1e-12),
         (gaussian(d=D), "composed", 1e-12),
+        # On lines, points are up to 11 standard deviations out, where a basis of degree 5 has a norm of 9e4: times a
+        # condition of 40, a rounding and coefficients of 1, over outputs of 15, 5e-11.
         *((mixture(D, rank=rank), m, t) for rank, t in ((None, 1e-11), (1, 1e-10)) for m in ("neuronwise", "composed")),
-        *((mixture(D, rank=rank), "auto", t) for rank, t in ((None, 1e-11), (1, 1e-11))),
+        *((mixture(D, rank=rank), "auto", t) for rank, t in ((None, 1e-11), (1, 1e-10))),
         (mp.Samples(points(D, 400)), "auto", 1e-11),
         *((mp.Samples(points(D, 400)), method, 1e-9) for method in ("neuronwise", "joint", "composed")),
     ],

@@ -186,8 +186,8 @@ def test_layouts_of_other_libraries():
     np.testing.assert_allclose(network_from_state(flax, "tanh")(X), expected, rtol=1e-12)
     plain = {"W1": W, "b1": b, "W2": V, "b2": c}
     np.testing.assert_allclose(network_from_state(plain, "tanh", "in_out")(X), expected, rtol=1e-12)
-    with pytest.raises(ValueError, match="fit together in both layouts; pass layout='out_in' for PyTorch"):
-        network_from_state(plain, "tanh")
+    transposed = {"W1": W.T, "b1": b, "W2": V.T, "b2": c}
+    np.testing.assert_allclose(network_from_state(transposed, "tanh")(X), expected, rtol=1e-12)
 
 
 def test_onnx_files(tmp_path):

@@ -84,20 +84,6 @@ def test_narrow_components_bring_the_closure_closer() -> None:
     assert excess[1] < excess[0]
 
 
-def test_splitting_a_component_keeps_its_moments_and_helps() -> None:
-    net, inputs = chain("relu", (3, 24, 24, 24, 4), seed=2), gaussian(d=3)
-    values = net(inputs.sample(100_000))
-    plain, split = mp.propagate(net, inputs), mp.propagate(net, inputs, split=1)
-    assert split[0].outputs.weights.shape == (3,)
-    # The first layer is piecewise linear, so that moments of its outputs change, but only a little.
-    assert relative(split[0].cov, plain[0].cov) < 0.02
-    assert relative(split[-1].cov, np.cov(values.T)) < 0.8 * relative(plain[-1].cov, np.cov(values.T))
-    residual = mp.Chain([mp.Residual(mp.MLP(np.eye(3))), *net.layers])
-    assert mp.propagate(residual, inputs, split=1)[0].outputs.weights.shape == (3,)
-    exact = mp.propagate(mp.Chain([mp.MLP(np.eye(3), None, None, None, "square")]), inputs, split=1)
-    assert_close(exact[0].cov, mp.propagate(mp.MLP(np.eye(3), None, None, None, "square"), inputs)[0].cov, 1e-12)
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 def test_skewness_is_that_of_samples(kind: str) -> None:
     """To leading order: behind a residual connection with a weak branch, what is left out is small."""
@@ -140,6 +126,4 @@ def test_bad_input() -> None:
         mp.propagate(chain(), mp.Gaussian.standard(3))
     with pytest.raises(TypeError, match="net must be"):
         mp.propagate(np.eye(3), mp.Gaussian.standard(3))
-    with pytest.raises(ValueError, match="split"):
-        mp.propagate(chain(), mp.Gaussian.standard(4), split=-1)
     assert repr(mp.propagate(chain(), mp.Gaussian.standard(4))).count("LayerMoments") == 3

@@ -15,9 +15,7 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.networks import walk
 from mlpoly.propagation import State, ThirdCumulants
-from mlpoly.propagation.propagate import _split
 from mlpoly.propagation.third_cumulants import fourth_cumulants
-from mlpoly.records import replace
 
 
 def random_network(widths: tuple[int, ...], seed: int = 0, bias: float = 0.0) -> mp.Chain:
@@ -129,22 +127,6 @@ def test_linear_layers_between() -> None:
         assert_close(other.mean, first.mean, 1e-11)
         assert_close(other.cov, first.cov, 1e-11)
         assert_close(other.skewness, first.skewness, 1e-11)
-
-
-def test_splitting_keeps_third_cumulants() -> None:
-    """Variances of squares need cumulants up to order four: the same whether components are split or not."""
-    rng = np.random.default_rng(4)
-    first, second = mp.MLP(rng.standard_normal((8, 4))), mp.MLP(rng.standard_normal((3, 8)) / 3, activation="square")
-    state = walk(first, ThirdCumulants(), State.at(mp.Gaussian.standard(4)))
-    whole = walk(second, ThirdCumulants(), state).inputs
-    parts = _split(second, state.inputs)
-    found = [(w, walk(second, ThirdCumulants(), replace(state, inputs=part)).inputs) for w, part in parts]
-    mean = sum(w * g.mean for w, g in found)
-    square = sum(w * (np.diag(g.covariance) + g.mean**2) for w, g in found)
-    assert_close(mean, whole.mean, 1e-12)
-    assert_close(square - mean**2, np.diag(whole.covariance), 1e-11)
-    gaussian_only = mp.second_moment(second, state.inputs).cov
-    assert np.abs(np.diag(gaussian_only) / np.diag(whole.covariance) - 1).max() > 0.05  # the cumulants do matter
 
 
 def test_rarely_active_units_keep_a_covariance() -> None:

@@ -150,9 +150,9 @@ def _one_region(
     """Upper bounds and attained values (m,) of rows times a vector, where they are, and the number of parts."""
     start = time.monotonic()
     upper = Ranges.of(graph, region).upper(node, rows)
-    lower, points = attained(graph, node, rows, region, start + 0.3 * seconds, seed=seed)
-    ranges = Ranges.of(graph, region, _STEPS, start + 0.5 * seconds)
-    upper = np.minimum(upper, ranges.upper(node, rows, _LAST, start + 0.7 * seconds))
+    lower, points = attained(graph, node, rows, region, start + 0.2 * seconds, seed=seed)
+    ranges = Ranges.of(graph, region, _STEPS, start + 0.7 * seconds)
+    upper = np.minimum(upper, ranges.upper(node, rows, _LAST, start + 0.9 * seconds))
     parts = 1
     if isinstance(region, Box):
         o = len(rows) // 2

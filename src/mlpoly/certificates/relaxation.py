@@ -17,9 +17,9 @@ from mlpoly.certificates.functions import EPS
 from mlpoly.certificates.graph import Apply, Graph, Linear, Product, image, times
 from mlpoly.certificates.interval import Enclosure, enclose
 from mlpoly.certificates.region import Box, Region
+from mlpoly.certificates.squares import Descent, Squares
 
 _BLOCK = 2**21  # numbers in the arrays of a block of rows
-_RATE = 0.1  # first step of the descent, in multiples of how much a function's slope varies
 
 
 @dataclass
@@ -46,13 +46,16 @@ class Ranges:
         found.high.append(region.high if isinstance(region, Box) else region.largest(one)[0])
         found.low.append(region.low if isinstance(region, Box) else -region.largest(-one)[0])
         taken = {j for n in graph.nodes[1:] for j in _parents(n) if not isinstance(n, Linear)}
-        for i, node in enumerate(graph.nodes[1:], 1):
+        taken = {j for j in taken if isinstance(graph.nodes[j], Linear)}
+        now = time.monotonic()
+        shares = {j: now + (deadline - now) * (k + 1) / len(taken) for k, j in enumerate(sorted(taken))}
+        for i in range(1, len(graph.nodes)):
             with np.errstate(over="ignore", invalid="ignore"):
                 low, high = found._interval(i)
             found.low.append(np.where(np.isnan(low), -np.inf, low))
             found.high.append(np.where(np.isnan(high), np.inf, high))
-            if i in taken and isinstance(node, Linear):
-                found.improve(i, steps, deadline)
+            if i in taken:
+                found.improve(i, steps, shares[i])
             if not np.isfinite(found.size(i)).all():  # nor has what follows
                 for size in graph.sizes[i + 1 :]:
                     found.low.append(np.full(size, -np.inf))
@@ -101,13 +104,13 @@ class Ranges:
         return np.concatenate([self._descend(i, block, steps, deadline) for block in blocks])
 
     def _descend(self, i: int, rows: np.ndarray, steps: int, deadline: float) -> np.ndarray:
-        """The least bounds that some steps of descent find, in the slopes and in the multipliers of `_Squares`."""
+        """The least bounds that some steps of descent find, in the slopes and in the multipliers of `Squares`."""
         slopes: dict[int, np.ndarray] = {}
         best, changes, weights = self.back(i, rows, slopes, steps > 0)
         if not steps or not slopes:
             return best
-        squares = _Squares.of(self, weights, deadline)
-        slopes[-1], descent = np.ones(len(rows)), _Descent()
+        squares = Squares.of(self.graph, self.region, self.enclosures, weights, deadline)
+        slopes[-1], descent = np.ones(len(rows)), Descent()
         for step in range(steps):
             bound, changes, _ = self.back(i, rows, slopes, True, squares)
             best = np.fmin(best, bound)
@@ -137,7 +140,7 @@ class Ranges:
         rows: np.ndarray,
         slopes: dict[int, np.ndarray],
         want: bool = False,
-        squares: _Squares | None = None,
+        squares: Squares | None = None,
     ) -> tuple[np.ndarray, dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Upper bounds (m,) with given slopes, which are chosen where missing, their derivatives, and the coefficients.
 
@@ -235,82 +238,6 @@ class Ranges:
                 values[k] = one * values[node.one] + two * values[node.two] + level
                 changes[k] = c * (gap[0] * values[node.one] + gap[1] * values[node.two] + gap[2])
         return changes
-
-
-@dataclass
-class _Descent:
-    """Steps of Adam, in units of how much each number may vary."""
-
-    first: dict[int, np.ndarray] = field(default_factory=dict)
-    second: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def moved(self, k: int, now: np.ndarray, change: np.ndarray, unit: np.ndarray, step: int) -> np.ndarray:
-        change = change * unit
-        self.first[k] = 0.8 * self.first.get(k, 0.0) + 0.2 * change
-        self.second[k] = 0.98 * self.second.get(k, 0.0) + 0.02 * change**2
-        one, two = 1 - 0.8 ** (step + 1), 1 - 0.98 ** (step + 1)
-        size = np.sqrt(self.second[k] / two) + 1e-300
-        return now - _RATE / (1 + step / 40) * unit * (self.first[k] / one) / size
-
-
-@dataclass
-class _Squares:
-    """Weights of squares (t - middle)^2 of units that see the inputs, and what their sums are at most in the region.
-
-    Units cannot all be at the ends of their intervals at once: for every multiplier, adding it times (most - sum) to a
-    bound leaves it one, and takes most of what lines lose from functions that bend.
-    """
-
-    weights: dict[int, np.ndarray]  # (m, h) for each vector of functions
-    most: np.ndarray  # (m,)
-
-    @classmethod
-    def of(cls, ranges: Ranges, rows: dict[int, np.ndarray], deadline: float) -> _Squares | None:
-        """Weights in proportion to what lines lose, for rows that reach vectors with these coefficients."""
-        forms, weights, noise = {}, {}, []
-        for k, c in rows.items():
-            form = _forms(ranges.graph, k)
-            if form is None:
-                continue
-            e, (matrix, bias) = ranges.enclosures[k], form
-            half = np.maximum(e.nodes[:, -1] - e.middle, 1e-300)
-            above, below = e.supports(e.middle)
-            lines = c * np.where(c >= 0, above, below)
-            upper, lower = e.at_middle
-            loss = e.highest(c, lines)[0] + lines * e.middle - c * np.where(c >= 0, upper, lower)
-            weights[k], forms[k] = np.maximum(loss, 0.0) / half**2, matrix
-            # The squares are about the middle of the interval, which is that of the region up to rounding.
-            x, d = ranges.region.middle, ranges.graph.dim
-            size = np.abs(matrix) @ np.abs(x) + np.abs(bias)
-            noise.append(np.abs(e.middle - matrix @ x - bias) + 8 * (d + 8) * EPS * size)
-        if not forms:
-            return None
-        stacked, together = np.concatenate(list(forms.values())), np.concatenate(list(weights.values()), axis=1)
-
-        def most(row: np.ndarray) -> float:
-            bound = ranges.region.largest_squares(stacked, row)
-            return (math.sqrt(bound) + math.sqrt(float(row @ np.concatenate(noise) ** 2))) ** 2 * (1 + 8 * EPS)
-
-        found, start = [], time.monotonic()
-        for row in together:
-            found.append(most(row))
-            now = time.monotonic()
-            if now + (now - start) * (len(together) / len(found) - 1) > deadline:  # one for all rows
-                mean = together.mean(axis=0)
-                together, found = np.repeat(mean[None], len(together), axis=0), [most(mean)] * len(together)
-                break
-        ends = np.cumsum([len(form) for form in forms.values()])[:-1]
-        return cls(dict(zip(forms, np.split(together, ends, axis=1), strict=True)), np.asarray(found))
-
-
-def _forms(graph: Graph, k: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Matrix (h, d) and bias through which a vector of functions sees the inputs, if it sees nothing else."""
-    node = graph.nodes[k]
-    source = graph.nodes[node.parent] if isinstance(node, Apply) else None
-    if not isinstance(source, Linear) or any(j for j, _ in source.terms):
-        return None
-    zero = np.zeros((len(source.bias), graph.dim))
-    return sum((image(m, np.eye(graph.dim)).T for _, m in source.terms), start=zero), source.bias
 
 
 def _gamma(matrix: np.ndarray | None) -> float:

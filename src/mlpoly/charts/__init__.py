@@ -14,6 +14,7 @@ from mlpoly.charts.directions import (
 )
 from mlpoly.charts.histories import fit_chart, propagation_chart
 from mlpoly.charts.measure_bars import (
+    certificate_chart,
     comparison_ranking,
     estimate_ranking,
     fvu_chart,
@@ -28,9 +29,9 @@ from mlpoly.charts.shapes import shape_chart
 from mlpoly.charts.terms import interaction_map, term_ranking
 
 __all__ = [
-    "Chart", "Gallery", "HeatMap", "Ranking", "Waterfall", "chart_of", "comparison_ranking", "decomposition_chart",
-    "dependence_chart", "eigenfeature_gallery", "eigenfeature_ranking", "estimate_ranking", "explanation_waterfall",
-    "fit_chart", "fvu_chart", "interaction_map", "moment_chart", "principal_chart", "propagation_chart",
-    "response_chart", "sensitivity_chart", "shape_chart", "shapley_waterfall", "similarity_chart", "singular_ranking",
-    "spectrum_chart", "term_ranking",
+    "Chart", "Gallery", "HeatMap", "Ranking", "Waterfall", "certificate_chart", "chart_of", "comparison_ranking",
+    "decomposition_chart", "dependence_chart", "eigenfeature_gallery", "eigenfeature_ranking", "estimate_ranking",
+    "explanation_waterfall", "fit_chart", "fvu_chart", "interaction_map", "moment_chart", "principal_chart",
+    "propagation_chart", "response_chart", "sensitivity_chart", "shape_chart", "shapley_waterfall",
+    "similarity_chart", "singular_ranking", "spectrum_chart", "term_ranking",
 ]  # fmt: skip

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from mlpoly.arrays import as_integer, check_output, scalar, to_numpy
+from mlpoly.arrays import Array, as_integer, check_output, check_shape, scalar, to_numpy
+from mlpoly.certificates import Certificate
 from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, Part, Points, Ranking, chart_of, minus, shortened
 from mlpoly.measures.compare import Comparison
 from mlpoly.measures.degree_spectrum import DegreeSpectrum
@@ -161,3 +162,24 @@ def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: in
     y = Axis("fraction of the variance", guides=[(0.0, "")])
     title = title or f"What inputs explain of {subject}"
     return Chart("Fractions of the variance that groups of inputs explain", [Panel(marks, x, y, title)])
+
+
+@chart_of.register
+def certificate_chart(found: Certificate, values: Array | None = None, title: str = "") -> Chart:
+    """Certified range of every output, the range that search attains, and with values (n, o) on data also theirs."""
+    o = len(found.low)
+    rows = [("certified", found.low, found.high, "grey"), ("attained by search", found.lowest, found.highest, "blue")]
+    if values is not None:
+        data = to_numpy(values)
+        check_shape("values", data, (None, o), "one row for each sample, one column for each output")
+        rows.append((f"{len(data)} rows of data", data.min(axis=0), data.max(axis=0), "positive"))
+    step = len(rows) + 1
+    marks: list[Points | Curve] = []
+    for place, (label, low, high, colour) in enumerate(rows):
+        middle, half = (low + high) / 2, (high - low) / 2
+        marks.append(Curve(label, [place], [float(middle[0])], colour=colour, width=1.5))  # its entry of the legend
+        marks.append(Points(label, [step * i + place for i in range(o)], middle.tolist(), half.tolist(), colour))
+    every = -(-o // 20)
+    ticks = [(step * i + (step - 2) / 2, str(i)) for i in range(0, o, every)]
+    panel = Panel(marks, Axis("output", ticks=ticks, limits=(-1.0, float(step * o))), Axis(guides=[(0.0, "")]), title)
+    return Chart("Certified and attained ranges of the outputs", [panel])

@@ -28,7 +28,7 @@ class ReportCommand:
     """Activation of the hidden layers, such as relu, or one for each, where the file of the model does not have it;
     identity for none."""
     layout: Annotated[Literal["out_in", "in_out"] | None, tyro.conf.arg(metavar="{out_in,in_out}")] = None
-    """Order of the axes of the weights, where both would fit: out_in as in PyTorch, in_out as in Keras and Flax."""
+    """Order of the axes of the weights: out_in as in PyTorch, in_out as in Keras and Flax, the default for kernels."""
     image_shape: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="ROWS COLUMNS")] = None
     """Rows and columns of a picture, where inputs are pixels."""
     names: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="NAME [NAME ...]")] = None

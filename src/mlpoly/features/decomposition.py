@@ -16,7 +16,7 @@ from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
-from mlpoly.records import record, replace, static, trusted
+from mlpoly.records import record, static, trusted
 from mlpoly.tables import Plottable, Table, Tabular, largest_entries
 from mlpoly.units import Gate, Series, Units
 
@@ -43,7 +43,7 @@ class QuadraticDecomposition(Tabular, Plottable):
         Whitened read directions a_r and, for products, b_r of length one; the entry of largest magnitude is positive.
     explained : array (r,)
         Fraction of the variance of the part explained by the first 1, ..., r terms, with the writes refitted to these
-        terms alone, as `first` does. Each term is the one among the rest that adds most.
+        terms alone. Each term is the one among the rest that adds most.
     inputs, residual : Gaussian, float
         Inputs under which the variance is measured, and the fraction of it that all terms together leave.
     """
@@ -69,23 +69,6 @@ class QuadraticDecomposition(Tabular, Plottable):
     def reads(self) -> Array:
         """Weights (r, d) with ``reads.(x - mean)`` equal to a_r.z: what measures a term on an input."""
         return times_root(self.vectors, self.inputs.inverse_root)
-
-    def first(self, count: int) -> QuadraticDecomposition:
-        """The first `count` terms, with the writes refitted to them."""
-        count = min(as_integer("count", count, 1), int(self.vectors.shape[0]))
-        b = self.vectors if self.partners is None else self.partners
-        inner = widen(gram(self.vectors, b))
-        xp = namespace(inner=inner)
-        targets = (inner @ widen(self.writes))[:count, ...]  # inner products with the part itself
-        writes = cast_like(xp.linalg.solve(inner[:count, :count], targets), self.writes)
-        return replace(
-            self,
-            writes=writes,
-            vectors=self.vectors[:count, ...],
-            explained=self.explained[:count],
-            partners=None if self.partners is None else self.partners[:count, ...],
-            residual=max(0.0, 1 - float(self.explained[count - 1])),
-        )
 
     def polynomial(self) -> RidgePolynomial:
         """The sum of the terms as a polynomial with one hidden unit per term.

@@ -113,7 +113,8 @@ class Joint:
         clearly better; under a mixture "free" for up to 4096 coefficients.
     shrinkage : float or "auto"
         Weight of the penalty on the distance from the fit neuron by neuron, for functions of variance one; "auto" is
-        what does best on the held-out samples, and 0 under a mixture.
+        what does best on the held-out samples, and 0 under a mixture. On samples "auto" also leaves alone what rests
+        on fewer than about 100 of them, and neurons that hardly matter; 0 is plain least squares.
     """
 
     coefficients: Coefficients = "auto"

@@ -45,8 +45,8 @@ def read_network(
         layers, except for ONNX files, which hold it. Weights do not show whether there is one between two layers:
         compare the network with some outputs of the model.
     layout : "out_in" or "in_out", optional
-        Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of the names: "weight" is PyTorch's,
-        "kernel" that of Keras and Flax; for others the shapes decide.
+        Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of Keras and Flax for "kernel", and
+        PyTorch's for all other names.
 
     Examples
     --------

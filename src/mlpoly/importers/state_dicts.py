@@ -34,11 +34,11 @@ def network_from_state(
     common = _common_prefix(list(state))
     state = {name.removeprefix(common): np.asarray(a) for name, a in state.items()}
     groups, words = _groups(state)
-    layout = layout or ("out_in" if words == {"weight"} else "in_out" if words == {"kernel"} else None)
+    layout = layout or ("in_out" if words == {"kernel"} else "out_in")
     for parts in _GATED:
         if set(parts) == set(groups):
             _needed(activation)
-            weights = [groups[part]["weight"] if layout != "in_out" else groups[part]["weight"].T for part in parts]
+            weights = [groups[part]["weight"] if layout == "out_in" else groups[part]["weight"].T for part in parts]
             gate, up, down = zip(weights, [groups[part].get("bias") for part in parts], strict=True)
             return GLU(*gate, *up, *down, activation=_single(activation))
     linear = {name: (group["weight"], group.get("bias")) for name, group in groups.items()}
@@ -46,21 +46,20 @@ def network_from_state(
         _needed(activation)
     order = _in_order(linear, ordered)
     if isinstance(activation, (str, Activation)) and len(order) > 2:
-        activation = _activations(order, [linear[name][0] for name in order], activation)
+        sizes = [linear[name][0].shape for name in order]
+        sizes = sizes if layout == "out_in" else [shape[::-1] for shape in sizes]
+        activation = _activations(order, sizes, activation)
     elif isinstance(activation, Sequence) and not isinstance(activation, str):
         activation = [None if each == "identity" else each for each in activation]
     return from_layers([linear[name] for name in order], activation or "identity", layout)
 
 
-def _activations(names: Sequence[str], weights: Sequence[np.ndarray], activation: Any) -> list[Any]:
+def _activations(names: Sequence[str], sizes: Sequence[tuple[int, ...]], activation: Any) -> list[Any]:
     """The activations between layers, None where there is none; a ValueError where there may be one or none."""
     numbers = [int(name) for name in names] if all(name.isdigit() for name in names) else []
     steps = [two - one for one, two in pairwise(numbers)]
     if max(steps, default=1) > 1:  # of a Sequential, where activations have numbers too
         return [activation if step > 1 else None for step in steps]
-    sizes = [W.shape for W in weights]
-    if any(one[0] != two[1] for one, two in pairwise(sizes)):
-        sizes = [shape[::-1] for shape in sizes]  # of the other layout
     for i, ((_, before), (behind, inner)) in enumerate(pairwise(sizes)):
         if inner < min(before, behind):
             given = [repr(getattr(activation, "name", activation))] * (len(names) - 1)

@@ -69,7 +69,7 @@ class MLP(Layer):
     def from_layers(
         layers: Sequence[tuple[Array, Array | None]],
         activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
-        layout: Layout | None = None,
+        layout: Layout = "out_in",
     ) -> Network:
         """Return a network of any depth, an Affine, MLP or Chain, from the weights and biases of its layers.
 
@@ -79,9 +79,9 @@ class MLP(Layer):
             Weight and bias of each layer, in order; a bias may be None.
         activation : str, Activation or callable, or a sequence of them
             Activation of all hidden layers, or one for each, where None is no activation: two linear maps in a row.
-        layout : "out_in" or "in_out", optional
+        layout : {"out_in", "in_out"}
             Layout of the weights: (outputs, inputs) in PyTorch and Equinox, (inputs, outputs) in scikit-learn, Keras
-            and Flax. Needed where the shapes fit both, above all for square weights.
+            and Flax. Square weights fit both.
 
         Examples
         --------

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Literal
 
-from mlpoly.arrays import Array, as_integer, constant, namespace, readable, safe_root, scalar, to_numpy, widen
+from mlpoly.arrays import Array, namespace, readable, safe_root, scalar, to_numpy, widen
 from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, checked_inputs, require_gaussians
-from mlpoly.moments import Expansion
-from mlpoly.networks import Chain, Network, check_network, layers_of, walk
+from mlpoly.networks import Chain, Network, check_network, walk
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation.closure import Closure, State
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
-from mlpoly.records import record, replace, trusted
+from mlpoly.records import record
 from mlpoly.tables import Plottable, Table, Tabular
 
 
@@ -25,7 +23,7 @@ class LayerMoments(Tabular, Plottable):
     Attributes
     ----------
     outputs : Gaussian or GaussianMixture
-        Distribution behind the layer, one component for each that entered the network (three if it was split).
+        Distribution behind the layer, one component for each that entered the network.
     skewness : array (c, h), or (c, 2 h) for gated units
         Estimated skewness of the preactivations that enter the layer, for each component; of a residual connection
         those that enter its first layer.
@@ -90,7 +88,7 @@ class Propagation(Tabular, Plottable):
 
 
 @by_value
-def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Literal[2, 3] = 2) -> Propagation:
+def propagate(net: Network, inputs: Gaussians, cumulants: Literal[2, 3] = 2) -> Propagation:
     """Mean and covariance behind every layer of a network, without sampling (MATH 9).
 
     Every component of the inputs goes through the network by itself. Behind the first hidden layer its moments are
@@ -101,9 +99,6 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
     ----------
     net : network
     inputs : Gaussian or GaussianMixture
-    split : int
-        Number of layers, from the first, before which every component is split in three along the direction in which
-        the layer bends most. Each split triples the cost, and brings the values closer to Gaussian.
     cumulants : {2, 3}
         With 3 the values that enter a layer may be skewed, and their variances may fluctuate together (fourth
         cumulants of pairs): on random networks of width 256 the mean square error of the means is about sixty times
@@ -118,7 +113,7 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
     [[1.0, 1.0], [8.0]]
     """
     check_network(net)
-    inputs, split = require_gaussians(checked_inputs(net, inputs)), as_integer("split", split, 0)
+    inputs = require_gaussians(checked_inputs(net, inputs))
     if not readable(net.prototype, inputs.mean):
         raise TypeError("moments choose their route by value; propagate them outside jax.jit and torch.compile.")
     if cumulants not in (2, 3):
@@ -134,8 +129,6 @@ def propagate(net: Network, inputs: Gaussians, split: int = 0, cumulants: Litera
     with progress_bar("layers", len(parts)) as update:
         for number, part in enumerate(parts):
             update(number, "")
-            if number < split:
-                current = [(w * v, replace(s, inputs=g)) for w, s in current for v, g in _split(part, s.inputs)]
             passed, closures = [], []
             for weight, state in current:
                 closure = Closure() if cumulants == 2 else ThirdCumulants()
@@ -160,26 +153,3 @@ def _moments(passed: list[tuple[Array, State]], closures: list[Closure]) -> Laye
         xp.stack([c.skewness[0] for c in closures]),
         safe_root(xp.max(xp.stack(excess))),
     )
-
-
-def _split(net: Network, inputs: Gaussian) -> list[tuple[float, Gaussian]]:
-    """Three narrower Gaussians in place of one, along the direction in which a layer bends most, with their weights.
-
-    Along a standard normal t, N(0, 1) is an average over s of N(s sqrt(1/2), 1/2). Gauss-Hermite nodes s keep its
-    moments up to order five.
-    """
-    hidden = Expansion.of(layers_of(net)[0], inputs)  # of a residual connection too, which sees the same inputs
-    units, series, inputs = hidden.units, hidden.series(2), hidden.inputs
-    xp = namespace(mean=inputs.mean)
-    size = xp.sqrt(xp.sum(hidden.weights**2, axis=0))
-    bend = (xp.abs(series.plain[2, :]) * size * units.inverse_scales)[:, None] * units.directions
-    _, vectors = xp.linalg.eigh(bend @ inputs.times_covariance(bend).T)
-    form = vectors[:, -1] @ bend
-    along = inputs.times_covariance(form[None, :])[0, :]
-    variance = scalar(along @ form)
-    if not variance > 0:
-        return [(1.0, inputs)]
-    along = along / math.sqrt(variance)  # covariance of the inputs with t
-    cov = inputs.covariance - 0.5 * along[:, None] * along[None, :]
-    nodes = ((1 / 6, -math.sqrt(1.5)), (2 / 3, 0.0), (1 / 6, math.sqrt(1.5)))
-    return [(w, trusted(Gaussian, mean=inputs.mean + constant(s, along) * along, cov=cov)) for w, s in nodes]

@@ -173,8 +173,8 @@ def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> t
 class JointFit:
     """Changes of a start in some features, from a stream of samples; those held out decide how far it is shrunk.
 
-    A `careful` one lets two kinds of features keep their weights, since a large one would fit these and
-    be absurd on other samples: those whose size rests on few samples, and neurons whose part in the start is small.
+    A `careful` one lets two kinds of features keep their weights, since a large one would fit these samples and be
+    absurd on others: features whose size rests on few samples, and neurons whose part in the start is small.
     """
 
     def __init__(self, net: Layer, features: Features, careful: bool = False) -> None:

@@ -68,7 +68,7 @@ def report(
         Largest number of predictions to take apart.
     activation, layout : str, optional
         For the path of a file of weights: the activation of its hidden layers or one for each, and the order of the
-        axes where both fit, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
+        axes, "out_in" as in PyTorch or "in_out" as in Keras and Flax.
 
     Examples
     --------
