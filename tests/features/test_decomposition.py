@@ -1,4 +1,4 @@
-"""Short sums of squares and products for the quadratic part, against dense tensors and closed forms."""
+"""Short sums of squares for the quadratic part, against dense tensors and closed forms."""
 
 from itertools import pairwise
 
@@ -35,9 +35,7 @@ def limited(monkeypatch, steps, *arguments, **options):
 
 def slices(found):
     """The terms as symmetric matrices (r, d d)."""
-    b = found.vectors if found.partners is None else found.partners
-    made = np.einsum("ri,rj->rij", found.vectors, b)
-    return (made + made.transpose(0, 2, 1)).reshape(len(made), -1) / 2
+    return np.einsum("ri,rj->rij", found.vectors, found.vectors).reshape(len(found.vectors), -1)
 
 
 def explained(terms, target):
@@ -47,10 +45,9 @@ def explained(terms, target):
 
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-@pytest.mark.parametrize("terms", ["squares", "products"])
-def test_variance_and_writes_equal_least_squares_on_dense_tensors(kind, terms):
+def test_variance_and_writes_equal_least_squares_on_dense_tensors(kind):
     poly = fitted(kind)
-    found = mp.decompose(poly, 5, terms=terms)
+    found = mp.decompose(poly, 5)
     target, made = tensor(poly, INPUTS).reshape(OUT, -1), slices(found)
     for r in range(1, 6):
         fraction, writes = explained(made[:r], target)
@@ -59,59 +56,50 @@ def test_variance_and_writes_equal_least_squares_on_dense_tensors(kind, terms):
     assert found.residual == pytest.approx(1 - fraction, abs=1e-11)
     assert_close(np.linalg.norm(found.vectors, axis=1), np.ones(5))
     assert_close(found.directions, found.vectors @ INPUTS.root)
-    assert (found.partners is None) == (terms == "squares")
 
 
-@pytest.mark.parametrize("terms", ["squares", "products"])
-def test_residual_is_the_variance_of_what_is_left(terms):
+def test_residual_is_the_variance_of_what_is_left():
     poly = fitted()
-    found = mp.decompose(poly, 4, terms=terms)
+    found = mp.decompose(poly, 4)
     rest = poly.truncate(2) - poly.truncate(1) - found.polynomial()
     left, whole = (mp.degree_spectrum(p, INPUTS, 2).variance for p in (rest, poly))
     assert_close(np.sum(left[1]) / np.sum(whole[1]), found.residual, 1e-10)
     assert_close(left[0], np.zeros(OUT), 1e-12)  # the terms are of degree exactly 2
 
 
-def test_values_of_terms_are_squares_and_products_of_whitened_inputs(rng):
+def test_values_of_terms_are_squares_of_whitened_inputs(rng):
     z = rng.standard_normal((7, D))
     x = INPUTS.mean + z @ INPUTS.root
-    squares, products = (mp.decompose(fitted(), 3, terms=terms) for terms in ("squares", "products"))
+    squares = mp.decompose(fitted(), 3)
     assert_close(squares.polynomial()(x), ((z @ squares.vectors.T) ** 2 - 1) @ squares.writes, 1e-11)
     assert_close((x - INPUTS.mean) @ squares.reads.T, z @ squares.vectors.T, 1e-11)
-    a, b = products.vectors, products.partners
-    assert_close(products.polynomial()(x), ((z @ a.T) * (z @ b.T) - np.sum(a * b, axis=1)) @ products.writes, 1e-11)
 
 
-@pytest.mark.parametrize(
-    ("kind", "terms", "rank"), [("MLP", "squares", H), ("GLU", "products", H), ("GLU", "squares", 2 * H)]
-)
-def test_enough_terms_are_the_quadratic_part(kind, terms, rank):
+@pytest.mark.parametrize(("kind", "rank"), [("MLP", H), ("GLU", 2 * H)])
+def test_enough_terms_are_the_quadratic_part(kind, rank):
     poly = fitted(kind, degree=2)
-    found = mp.decompose(poly, rank, terms=terms)
+    found = mp.decompose(poly, rank)
     x = points(D)
     assert_close((poly.truncate(1) + found.polynomial())(x), poly(x), 1e-9)
     assert (
         found.residual <= 1e-11
     )  # equations for at most 21 squares, whose condition of a thousand costs 21 e3 roundings
     # More than enough are not kept.
-    assert mp.decompose(poly, 50, terms=terms).vectors.shape[0] <= min(rank, D * (D + 1) // 2)
+    assert mp.decompose(poly, 50).vectors.shape[0] <= min(rank, D * (D + 1) // 2)
 
 
-@pytest.mark.parametrize("terms", ["squares", "products"])
-def test_no_move_of_the_directions_explains_more(terms, monkeypatch):
+def test_no_move_of_the_directions_explains_more(monkeypatch):
     monkeypatch.setattr(decomposition, "_PENALTY", 0.0)
     poly = fitted()
     target = tensor(poly, INPUTS).reshape(OUT, -1)
-    found = limited(monkeypatch, 1000, poly, 3, terms=terms)
-    start = limited(monkeypatch, 0, poly, 3, terms=terms)
+    found = limited(monkeypatch, 1000, poly, 3)
+    start = limited(monkeypatch, 0, poly, 3)
     assert found.residual < 0.9 * start.residual
     rng = np.random.default_rng(0)
     for size in (1e-1, 1e-2, 1e-3):
         for _ in range(20):
-            pair = [found.vectors, found.vectors if found.partners is None else found.partners]
-            pair = [p + size * rng.standard_normal(p.shape) for p in pair]
-            made = np.einsum("ri,rj->rij", pair[0], pair[0] if terms == "squares" else pair[1])
-            moved = ((made + made.transpose(0, 2, 1)) / 2).reshape(3, -1)
+            rows = found.vectors + size * rng.standard_normal(found.vectors.shape)
+            moved = np.einsum("ri,rj->rij", rows, rows).reshape(3, -1)
             assert explained(moved, target)[0] <= found.explained[-1] + 1e-9
 
 
@@ -180,17 +168,16 @@ def test_many_inputs_without_a_square_matrix(rng, monkeypatch):
     d = 20_000
     net = mp.GLU(*[rng.standard_normal(s) / 100 for s in ((12, d), 12, (12, d), 12, (4, 12), 4)], activation="silu")
     poly = mp.fit(net, mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d)), 2)
-    found = limited(monkeypatch, 3, poly, 12, terms="products")
+    found = limited(monkeypatch, 3, poly, 24)
     assert found.residual <= 1e-12
 
 
 @backends(NUMPY32, TORCH32, TORCH64, slow=(JAX32,))
-@pytest.mark.parametrize("terms", ["squares", "products"])
-def test_every_backend(backend, terms, monkeypatch):
+def test_every_backend(backend, monkeypatch):
     net = network("GLU", "gelu", D, H, OUT)
-    exact = limited(monkeypatch, 10, mp.fit(net, INPUTS, 2), 3, terms=terms)
+    exact = limited(monkeypatch, 10, mp.fit(net, INPUTS, 2), 3)
     poly = mp.fit(in_library(net, backend), in_library(INPUTS, backend), 2)
-    found = limited(monkeypatch, 10, poly, 3, terms=terms)
+    found = limited(monkeypatch, 10, poly, 3)
     for name in ("writes", "vectors", "explained", "directions", "reads"):
         assert_same_kind(getattr(found, name), poly.prototype)
     # Ten steps amplify rounding: the fractions are stationary, the directions are not compared.
@@ -233,13 +220,13 @@ def test_display_and_plot():
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    found = mp.decompose(fitted(), 4, terms="products")
+    found = mp.decompose(fitted(), 4)
     assert "variance left by all terms" in str(found)
     assert list(found.to_pandas()["variance explained so far"]) == found.explained.tolist()
     ax = Figure().subplots()
     found.plot(ax)
     assert ax.lines[0].get_ydata().tolist() == [0.0, *found.explained.tolist()]
-    assert ax.get_xlabel() == "number of products"
+    assert ax.get_xlabel() == "number of squares"
 
 
 POLY = fitted()
@@ -251,7 +238,6 @@ POLY = fitted()
         ("a line", lambda: mp.decompose(POLY.truncate(1), 2), ValueError, "poly has degree 1", "degree=2"),
         ("no terms", lambda: mp.decompose(POLY, 0), ValueError, "^k ", "at least 1"),
         ("half a term", lambda: mp.decompose(POLY, 2.5), TypeError, "^k ", "integer"),
-        ("another kind", lambda: mp.decompose(POLY, 2, terms="cubes"), ValueError, "terms", "squares"),
         ("no inputs", lambda: mp.decompose(POLY + fitted(inputs=gaussian(8, D)), 2), ValueError, "inputs", "Gaussian"),
         ("other inputs", lambda: mp.decompose(POLY, 2, gaussian(1, 4)), ValueError, "inputs have dimension 4", "6"),
         ("no distribution", lambda: mp.decompose(POLY, 2, "data"), TypeError, "inputs must be", "Gaussian"),

@@ -57,9 +57,13 @@ class Box:
         return (self.low + self.high) / 2
 
     def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Points (count, d): half of them within, half of them corners; the first is the middle."""
-        x = rng.uniform(self.low, self.high, (count, len(self.low)))
-        x[1::2] = np.where(rng.random((len(x[1::2]), len(self.low))) < 0.5, self.low, self.high)
+        """Points (count, d): half of them within, half of them corners, all if they are so few; first the middle."""
+        d, half = len(self.low), count // 2
+        x = rng.uniform(self.low, self.high, (count, d))
+        upper = rng.random((half, d)) < 0.5
+        if d < 60 and 2**d <= half:
+            upper[: 2**d] = np.arange(2**d)[:, None] >> np.arange(d) & 1
+        x[1 : half + 1] = np.where(upper, self.high, self.low)[: count - 1]
         x[0] = self.middle
         return self.nearest(x)
 

@@ -147,7 +147,8 @@ class Ranges:
         With `squares`, slopes[-1] (m,) are the multipliers of what these are at most.
         """
         carried: dict[int, np.ndarray] = {i: rows}
-        total, slack = np.zeros(len(rows)), np.zeros(len(rows))
+        parts: list[np.ndarray] = []  # of the bounds, which are their sums
+        slack = np.zeros(len(rows))
         record: dict[int, tuple[np.ndarray, ...]] = {}
         spent = np.zeros(len(rows))  # by the squares where the functions are largest
         for k in range(i, 0, -1):
@@ -157,7 +158,7 @@ class Ranges:
             size = np.abs(c)
             new: list[tuple[int, np.ndarray]] = []
             if isinstance(node, Linear):
-                total = total + c @ node.bias
+                parts.append(c @ node.bias)
                 slack += size @ (node.spread + (len(node.bias) + 4) * EPS * np.abs(node.bias))
                 for j, matrix in node.terms:
                     new.append((j, times(c, matrix)))
@@ -173,7 +174,7 @@ class Ranges:
                     curves = slopes[-1][:, None] * squares.weights[k]
                 lines = c * slopes[k]
                 height, at, square = e.highest(c, lines, curves)
-                total = total + height.sum(axis=1)
+                parts.append(height.sum(axis=1))
                 slack += (len(c.T) + 4) * EPS * np.abs(height).sum(axis=1)
                 if curves is not None and squares is not None:
                     spent += (squares.weights[k] * square).sum(axis=1)
@@ -188,7 +189,7 @@ class Ranges:
                     slopes[k] = np.full(c.shape, 0.5)
                 share = np.clip(slopes[k], 0.0, 1.0)
                 one, two, level, gap = self._plane(node, c >= 0, share)
-                total = total + (c * level).sum(axis=1)
+                parts.append((c * level).sum(axis=1))
                 ends = self.size(node.one), self.size(node.two)
                 slack += (len(c.T) + 16) * EPS * 2 * size @ (ends[0] * ends[1])
                 new += [(node.one, c * one), (node.two, c * two)]
@@ -197,9 +198,10 @@ class Ranges:
                 carried[j] = carried[j] + a if j in carried else a
                 slack += 4 * EPS * np.abs(carried[j]) @ self.size(j)
         top, at = self.region.largest(carried.get(0, np.zeros((len(rows), self.graph.dim))))
+        parts.append(top)
         if squares is not None:
-            total = total + slopes[-1] * squares.most
-        bound = total + top + 1.01 * slack + 8 * EPS * (np.abs(total) + np.abs(top))
+            parts.append(slopes[-1] * squares.most * (1 + 8 * EPS))
+        bound = np.sum(parts, axis=0) + 1.01 * slack + (len(parts) + 8) * EPS * np.sum(np.abs(parts), axis=0)
         changes = self._path(i, record, slopes, at) if want else {}
         if squares is not None:
             changes[-1] = squares.most - spent

@@ -150,8 +150,7 @@ def principal_chart(forms: PrincipalForms, title: str = "") -> Chart:
 def decomposition_chart(terms: QuadraticDecomposition, title: str = "") -> Chart:
     """Fraction of the variance of the quadratic part that the first terms explain."""
     explained = [0.0, *to_numpy(terms.explained).tolist()]
-    kind = "squares" if terms.partners is None else "products"
     curve = Curve("", list(range(len(explained))), explained, colour="blue", dots=len(explained) <= 40)
     scale = Axis("variance explained", percent=True, limits=(0.0, 1.0))
-    panel = Panel([curve], Axis(f"number of {kind}"), scale, title or "Terms of the quadratic part")
+    panel = Panel([curve], Axis("number of squares"), scale, title or "Terms of the quadratic part")
     return Chart("Variance of the quadratic part explained by the first terms", [panel])

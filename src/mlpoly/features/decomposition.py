@@ -1,46 +1,45 @@
-"""The quadratic part of all outputs as one short sum of squares, or of products, of linear forms (MATH 12)."""
+"""The quadratic part of all outputs as one short sum of squares of linear forms (MATH 12)."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.arrays import Array, namespace, no_gradients
 from mlpoly.arrays.checks import as_integer, check_finite
 from mlpoly.arrays.placement import cast_like, constant, rounding_error, take_rows, to_numpy, widen
-from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root, unit
+from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root
 from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import record, static, trusted
 from mlpoly.tables import Plottable, Table, Tabular, largest_entries
-from mlpoly.units import Gate, Series, Units
+from mlpoly.units import Series, Units
 
 _STEPS = 200  # largest number of iterations
 # Cost of large writes while directions are sought: without one, pairs of nearly equal directions with huge opposite
 # writes may gain a little.
 _PENALTY = 0.01
 _ROUNDING = 100  # rounding errors of the coefficients of a sum over neurons, in those of its values
-TermKind = Literal["squares", "products"]
 
 
 @record
 class QuadraticDecomposition(Tabular, Plottable):
     """Terms of the part of degree exactly 2, shared by all outputs, in the order of the variance they explain.
 
-    p_2(x) is about ``sum_r writes_r ((a_r.z)^2 - 1)``, or for products ``sum_r writes_r (a_r.z b_r.z - a_r.b_r)``, with
-    x = mean + S^(1/2) z. The writes are the least-squares optimum for these directions, in closed form.
+    p_2(x) is about ``sum_r writes_r ((a_r.z)^2 - 1)``, with x = mean + S^(1/2) z. The writes are the least-squares
+    optimum for these directions, in closed form.
 
     Attributes
     ----------
     writes : array (r, o)
         Vectors that the terms write to the outputs.
-    vectors, partners : array (r, d)
-        Whitened read directions a_r and, for products, b_r of length one; the entry of largest magnitude is positive.
+    vectors : array (r, d)
+        Whitened read directions a_r of length one; the entry of largest magnitude is positive.
     explained : array (r,)
         Fraction of the variance of the part explained by the first 1, ..., r terms, with the writes refitted to these
         terms alone. Each term is the one among the rest that adds most.
@@ -51,7 +50,6 @@ class QuadraticDecomposition(Tabular, Plottable):
     writes: Array
     vectors: Array
     explained: Array
-    partners: Array | None
     inputs: Gaussian
     residual: float = static(default=0.0)
 
@@ -59,11 +57,6 @@ class QuadraticDecomposition(Tabular, Plottable):
     def directions(self) -> Array:
         """The read directions in input space, (r, d), as those of `EigenFeatures`: ``vectors S^(1/2)``."""
         return times_root(self.vectors, self.inputs.root)
-
-    @property
-    def partner_directions(self) -> Array | None:
-        """The second directions in input space, (r, d), for products."""
-        return None if self.partners is None else times_root(self.partners, self.inputs.root)
 
     @property
     def reads(self) -> Array:
@@ -77,34 +70,22 @@ class QuadraticDecomposition(Tabular, Plottable):
         """
         reads, xp = self.reads, namespace(vectors=self.vectors)
         mean, one = cast_like(self.inputs.mean, reads), reads[:, 0] * 0 + 1
-        zero, gate, gated = one * 0, None, None
-        square = math.sqrt(2) * one  # (t^2 - 1) in orthonormal Hermite polynomials
-        if self.partners is not None:
-            # a.z b.z - a.b = slope (t^2 - 1) + t e with t = a.z, slope = a.b and e = b.z - slope t
-            others, slope = times_root(self.partners, self.inputs.inverse_root), xp.vecdot(self.vectors, self.partners)
-            spread = xp.sqrt(xp.clip((1 - slope) * (1 + slope), 0, None))
-            gate, gated = Gate(others, others @ mean, slope, None, spread), xp.stack([zero, one])
-            square = square * slope
-        units = Units(reads, reads @ mean, one, gate=gate)
-        return RidgePolynomial(
-            units, Series(xp.stack([zero, zero, square]), gated), self.writes.T + 0, inputs=self.inputs
-        )
+        zero, square = one * 0, math.sqrt(2) * one  # (t^2 - 1) in orthonormal Hermite polynomials
+        series = Series(xp.stack([zero, zero, square]), None)
+        return RidgePolynomial(Units(reads, reads @ mean, one), series, self.writes.T + 0, inputs=self.inputs)
 
     def _table(self) -> Table:
         names = self.inputs.names
         explained, directions = to_numpy(self.explained).tolist(), to_numpy(self.directions)
         sizes = np.linalg.norm(to_numpy(self.writes), axis=1).tolist()
-        entries = [[largest_entries(row.tolist(), names) for row in directions]]
-        columns = ["term", "variance explained so far", "length of its write", "largest entries of its direction"]
-        if self.partner_directions is not None:
-            entries.append([largest_entries(row.tolist(), names) for row in to_numpy(self.partner_directions)])
-            columns.append("and of the second direction")
-        rows = tuple(zip(range(len(sizes)), explained, sizes, *entries, strict=True))
-        return Table(tuple(columns), rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
+        entries = [largest_entries(row.tolist(), names) for row in directions]
+        columns = ("term", "variance explained so far", "length of its write", "largest entries of its direction")
+        rows = tuple(zip(range(len(sizes)), explained, sizes, entries, strict=True))
+        return Table(columns, rows, note=f"variance left by all terms: {self.residual:.3g}", limit=20)
 
 
-def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind = "squares") -> QuadraticDecomposition:
-    """Write the part of degree exactly 2 of all outputs as a sum of a few terms that they share.
+def decompose(poly: Polynomial, k: int, inputs: Any = None) -> QuadraticDecomposition:
+    """Write the part of degree exactly 2 of all outputs as a sum of a few squares that they share.
 
     The tensor of the part, sum_i (W2_i) x (c_i w_i w_i'), is a sum over all neurons already; here is a shorter one (a
     symmetric CP decomposition). It begins with the neurons' own directions that explain most, one after another, and
@@ -119,8 +100,6 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
         Number of terms; fewer if these are exact. The first terms of a long sum are not the best short one.
     inputs : Gaussian, GaussianMixture or Samples, optional
         Inputs whose mean and covariance define degree and variance; by default those of the fit.
-    terms : {"squares", "products"}
-        Squares of one linear form each, or products of two, as gated units are made of, which have d more numbers.
 
     Examples
     --------
@@ -130,8 +109,6 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
     [0.941, 1.0]
     """
     check_part(poly, 2)
-    if terms not in get_args(TermKind):
-        raise ValueError(f"terms must be one of {get_args(TermKind)}, got {terms!r}.")
     k = as_integer("k", k, 1)
     gaussian = inputs_of(poly, inputs)
     namespace(inputs=gaussian.prototype, polynomial=poly.prototype)
@@ -143,24 +120,18 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None, *, terms: TermKind =
         energy = part.energy()
         if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
             raise ValueError("the part of degree 2 of poly is zero, up to rounding, so there is nothing to decompose.")
-        a, b, targets = part.products() if terms == "products" else part.squares()
-        places, _ = matching_pursuit(a, b, targets, energy, k)
-        tied, a = b is a, take_rows(a, places)
-        best = _ordered(part, a, a if tied else take_rows(b, places), energy)
+        a, targets = part.squares()
+        places, _ = matching_pursuit(a, targets, energy, k)
+        best = _ordered(part, take_rows(a, places), energy)
         if 1 - best.explained[-1] > 100 * rounding_error(a):  # the neurons' own directions are not the whole part
-            b = best.b
-            if not tied and part.right is part.left:  # from squares alone no step leads to other products
-                noise = np.random.default_rng(0).standard_normal((b.shape[0], part.right.shape[0]))
-                b = unit(b + 0.3 * unit(constant(noise, b) @ part.right))
             with progress_bar("Terms of the quadratic part", _STEPS) as update:
                 done = itertools.count(1)
-                moved = descend(part, best.a, b, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
-            best = max(best, _ordered(part, *moved, energy), key=lambda terms: terms.explained[-1])
+                moved = descend(part, best.a, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
+            best = max(best, _ordered(part, moved, energy), key=lambda terms: terms.explained[-1])
     return QuadraticDecomposition(
-        writes=best.writes if tied else best.writes * signs(best.a) * signs(best.b),
+        writes=best.writes,
         vectors=best.a * signs(best.a),
         explained=constant(np.minimum(best.explained, 1.0), best.a),
-        partners=None if tied else best.b * signs(best.b),
         inputs=gaussian,
         residual=max(0.0, 1 - float(best.explained[-1])),
     )
@@ -170,18 +141,16 @@ class _OrderedTerms(NamedTuple):
     """Terms in the order of what they explain, with their optimal writes."""
 
     a: Array
-    b: Array
     writes: Array
     explained: np.ndarray
 
 
-def _ordered(part: QuadraticPart, a: Array, b: Array, energy: float) -> _OrderedTerms:
-    targets, _ = part.along(a, b)
-    order, explained = matching_pursuit(a, b, targets, energy, int(a.shape[0]))
-    tied, a = b is a, take_rows(a, order)
-    b = a if tied else take_rows(b, order)
-    inner, targets = widen(gram(a, b)), widen(take_rows(targets, order))
-    return _OrderedTerms(a, b, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained)
+def _ordered(part: QuadraticPart, a: Array, energy: float) -> _OrderedTerms:
+    targets, _ = part.along(a)
+    order, explained = matching_pursuit(a, targets, energy, int(a.shape[0]))
+    a, targets = take_rows(a, order), widen(take_rows(targets, order))
+    inner = widen(gram(a))
+    return _OrderedTerms(a, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained)
 
 
 def _size(poly: Polynomial, inputs: Gaussian) -> float:

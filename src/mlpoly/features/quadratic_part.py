@@ -29,50 +29,40 @@ class QuadraticPart:
     right: Array  # (m, d), the same array for slices that are squares
     writes: Array  # (m, o)
 
-    def along(self, a: Array, b: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-        """Inner products (r, o) with sym(a_j b_j') for rows (r, d), and the products with left and right, (r, m)."""
-        al = a @ self.left.T
-        ar = al if self.right is self.left else a @ self.right.T
-        bl, br = (al, ar) if b is a else (b @ self.left.T, b @ self.right.T)
-        return (0.5 * (al * br + ar * bl)) @ self.writes, (al, ar, bl, br)
+    def along(self, a: Array) -> tuple[Array, tuple[Array, Array]]:
+        """Inner products (r, o) with a_j a_j' for rows (r, d), and the products of the rows with left and right."""
+        left = a @ self.left.T
+        right = left if self.right is self.left else a @ self.right.T
+        return (left * right) @ self.writes, (left, right)
 
-    def slopes(self, weights: Array, seen: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
-        """Gradients (r, d) in a and b of the sum of weights (r, o) times `along`, given what that returned."""
-        al, ar, bl, br = seen
+    def slopes(self, weights: Array, seen: tuple[Array, Array]) -> Array:
+        """Half the gradient (r, d) in a of the sum of weights (r, o) times `along`, given what that returned."""
+        left, right = seen
         neurons = 0.5 * (weights @ self.writes.T)
-        in_a = (neurons * br) @ self.left + (neurons * bl) @ self.right
-        return in_a, in_a if bl is al else (neurons * ar) @ self.left + (neurons * al) @ self.right
+        return (neurons * right) @ self.left + (neurons * left) @ self.right
 
     def energy(self) -> float:
         """Half the variance of the part, summed over the outputs: the squared norm of its tensor."""
-        total = 0.0
-        for rows in chunks(int(self.left.shape[0]), _ROWS):
-            a = self.left[rows, ...]
-            products, _ = self.along(a, a if self.right is self.left else self.right[rows, ...])
-            total += float((widen(products) * widen(self.writes[rows, ...])).sum())
+        total, left, right = 0.0, self.left, self.right
+        for rows in chunks(int(left.shape[0]), _ROWS):
+            a, b = left[rows, ...], right[rows, ...]
+            if right is left:
+                inner, _ = self.along(a)
+            else:
+                inner = (0.5 * ((a @ left.T) * (b @ right.T) + (a @ right.T) * (b @ left.T))) @ self.writes
+            total += float((widen(inner) * widen(self.writes[rows, ...])).sum())
         return total
 
-    def products(self) -> tuple[Array, Array, Array]:
-        """The slices themselves as candidates: unit directions (m, d) twice, and inner products (m, o)."""
-        return self._with_inner_products(unit(self.left), unit(self.right))
-
-    def squares(self) -> tuple[Array, Array, Array]:
-        """Unit directions (m, d) or (2 m, d) whose squares span the part, twice, and inner products with it.
+    def squares(self) -> tuple[Array, Array]:
+        """Unit directions (m, d) or (2 m, d) whose squares span the part, and inner products (m, o) with it.
 
         A product is a difference of two squares: 4 sym(lr') = (l + r)(l + r)' - (l - r)(l - r)'.
         """
-        a = unit(self.left)
+        xp, a = namespace(left=self.left), unit(self.left)
         if self.right is not self.left:
             b = unit(self.right)
-            a = unit(namespace(a=a).concat([a + b, a - b]))
-        return self._with_inner_products(a, a)
-
-    def _with_inner_products(self, a: Array, b: Array) -> tuple[Array, Array, Array]:
-        parts = []
-        for rows in chunks(int(a.shape[0]), _ROWS):
-            some = a[rows, ...]
-            parts.append(self.along(some, some if b is a else b[rows, ...])[0])
-        return a, b, namespace(a=a).concat(parts)
+            a = unit(xp.concat([a + b, a - b]))
+        return a, xp.concat([self.along(a[rows, ...])[0] for rows in chunks(int(a.shape[0]), _ROWS)])
 
 
 def check_part(poly: Any, degree: int) -> None:
@@ -102,13 +92,10 @@ def signs(rows: Array) -> Array:
     return cast_like(xp.where(xp.max(rows, axis=1) >= -xp.min(rows, axis=1), 1.0, -1.0), rows)[:, None]
 
 
-def gram(a: Array, b: Array) -> Array:
-    """Inner products (r, r) of sym(a_i b_i') with sym(a_j b_j')."""
+def gram(a: Array) -> Array:
+    """Inner products (r, r) of a_i a_i' with a_j a_j'."""
     aa = a @ a.T
-    if b is a:
-        return aa * aa
-    ab = a @ b.T
-    return 0.5 * (aa * (b @ b.T) + ab * ab.T)
+    return aa * aa
 
 
 def quadratic_part(poly: Polynomial, inputs: Gaussian) -> QuadraticPart:
