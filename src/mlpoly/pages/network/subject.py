@@ -72,7 +72,12 @@ def check_subject(
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
     network, classes = _network_and_classes(net)
+    coded = _encoding(net)
+    if coded is not None:  # categories become numbers, for which no single Gaussian stands
+        x = coded(x)
+        inputs = as_inputs(x) if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
+    known = known if coded is None else None
     rows = _numbers("x", x)
     if rows.ndim > 2:  # images, with or without channels
         if image_shape is None and prod(rows.shape[-2:]) == prod(rows.shape[1:]):
@@ -115,6 +120,8 @@ def check_subject(
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
     code = _code(net, x, image_shape is not None, inputs)
+    if coded is not None:
+        code = ("x = mlpoly.importers.encoding(pipeline)(x)  # categories as numbers", *code)
     return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
 
 
@@ -135,6 +142,15 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
             f"file, got {type(net).__name__}."
         )
     return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
+
+
+def _encoding(net: Any) -> Any:
+    """What an estimator of scikit-learn with encoders makes of its columns; None without."""
+    if not (hasattr(net, "get_params") and hasattr(net, "predict")):
+        return None
+    from mlpoly.importers.sklearn_columns import encoding_of, first_step
+
+    return encoding_of(first_step(net))
 
 
 def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
