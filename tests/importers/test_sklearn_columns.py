@@ -13,6 +13,7 @@ from support.backends import assert_close
 
 import mlpoly as mp
 from mlpoly.importers import encoding
+from mlpoly.pages.network.subject import check_subject
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 RNG = np.random.default_rng(0)
@@ -92,6 +93,13 @@ def test_pages(tmp_path):
     """From a table with categories to a page, on the rows."""
     page = mp.report(fitted(COLUMNS["all kinds"]), TABLE, Y, out=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "color=red" in page and "on the rows of data" in page and "encoding(pipeline)(x)" in page
+
+
+def test_one_gaussian_warns():
+    """Of 0 and 1 it knows the mean and the variance, and nothing else."""
+    model = fitted(COLUMNS["rare categories"])
+    with pytest.warns(mp.DataWarning, match="between the categories"):
+        check_subject(model, TABLE, inputs=mp.Gaussian.from_samples(encoding(model)(TABLE)))
 
 
 def test_mistakes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
+from mlpoly.errors import DataWarning
 from mlpoly.inputs import Gaussian, Inputs, as_inputs
 from mlpoly.networks import Network
 
@@ -75,6 +77,13 @@ def check_subject(
     coded = _encoding(net)
     if coded is not None:  # categories become numbers, for which no single Gaussian stands
         x = coded(x)
+        if isinstance(inputs, Gaussian):
+            warnings.warn(
+                "one Gaussian puts most of its mass between the categories; leave inputs out for the rows themselves, "
+                "or pass inputs=mlpoly.importers.encoding(pipeline).inputs(x).",
+                DataWarning,
+                stacklevel=3,
+            )
         inputs = as_inputs(x) if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     known = known if coded is None else None
