@@ -35,10 +35,8 @@ def fit_bounded(
 ) -> BoundedPolynomial:
     """Every neuron's best polynomial within a bound and continuous lines beyond it, under its own marginal.
 
-    The bound is in standard deviations of the preactivation under all inputs; "auto" is the one of `BOUNDS` with which
-    the neurons' own errors are least. The `prior`, above 0, is the weight of the fit without a bound, with lines along
-    the activation, relative to that of the inputs; it decides where hardly any input is. Samples have a prior of their
-    own, see `SampleFit`.
+    The `prior`, above 0, is the weight of the fit without a bound, with lines along the activation, relative to that of
+    the inputs; it decides where hardly any input is. Samples have a prior of their own, see `SampleFit`.
     """
     bounds, net = BOUNDS if bound == "auto" else (check_bound(bound),), net.at_least_single()
     if not isinstance(net, Layer):
@@ -83,13 +81,10 @@ def _equations(net: Layer, inputs: Any, start: BoundedPolynomial) -> NeuronEquat
 
 
 def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Array]:
-    """Nodes t (m, h) of a component's standardised preactivations and their weights; panels end where a neuron bends.
-
-    A neuron bends at its bounds and at the kinks of its activation; the panels between are narrow enough for products
-    of two basis functions.
-    """
+    """Nodes t (m, h) of a component's standardised preactivations, on panels that end at bounds and kinks; weights."""
     xp, degree = namespace(shifts=own.shifts), start.degree
     reach = reach_of(degree)
+    # Panels are narrow enough for products of two basis functions.
     grid = np.linspace(-reach, reach, math.ceil(reach / min(1.0, math.sqrt(4.5 / (degree + 1)))) + 1)
     units, activation = start.units, net.activation
     places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})

@@ -239,24 +239,18 @@ def _orthonormal_basis(gram: np.ndarray, floor: float) -> tuple[np.ndarray, floa
 
 
 def _is_noise(residuals: list[float], noise: float) -> bool:
-    """Whether squared residuals have reached the rounding error `noise`, or grow again close to it.
-
-    Residuals of conjugate gradients may also grow for a while on the way, most of all after a good start. So the first
-    ones are ignored, and the farther the best one is from rounding, the more they must have grown.
-    """
+    """Whether squared residuals have reached the rounding error `noise`, or grow again close to it."""
     if residuals[-1] <= 400 * noise:
         return True
+    # Residuals may also grow for a while on the way, most of all after a good start. So the first ones are ignored, and
+    # the farther the best one is from rounding, the more they must have grown.
     best = min(residuals[_WINDOW:], default=math.inf)
     near = max(1e6 * noise, 1e-300)  # the noise of a right-hand side of zeros is zero
     return residuals[-1] > 10 * best * max(1.0, best / near)
 
 
 def _gain_left(decreases: list[float], misfit: float) -> float:
-    """Expected further decrease relative to the misfit, extrapolated from the last two windows of iterations.
-
-    If each window brings `rate` times the decrease of the one before, all future windows together bring
-    newer (rate + rate^2 + ...) = newer rate / (1 - rate).
-    """
+    """Expected further decrease relative to the misfit: a geometric series with the rate of the last two windows."""
     if len(decreases) < 2 * _WINDOW:
         # Too few iterations to measure a rate, so the slowest is assumed: only a start close to the answer ends here.
         rate = _SLOWEST ** (_FEW / _WINDOW)

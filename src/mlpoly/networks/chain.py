@@ -23,11 +23,6 @@ class _Composite(Network):
         """The networks, in order."""
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.parts[0].dim_in
-
-    @property
     def dim_out(self) -> int:
         """Number of outputs o."""
         return self.parts[-1].dim_out

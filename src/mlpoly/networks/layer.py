@@ -18,9 +18,9 @@ class Network(Tabular, ABC):
     """A map from d inputs to o outputs."""
 
     @property
-    @abstractmethod
     def dim_in(self) -> int:
         """Number of inputs d."""
+        return int(self.prototype.shape[-1])
 
     @property
     @abstractmethod
@@ -30,7 +30,7 @@ class Network(Tabular, ABC):
     @property
     @abstractmethod
     def prototype(self) -> Array:
-        """One of the weights: an array with the network's library, dtype and device."""
+        """The first weights (h, d), which have the library, dtype and device of the network."""
 
     @property
     @abstractmethod
@@ -134,11 +134,6 @@ class Layer(Network):
     def activations(self) -> tuple[str, ...]:
         """Name of the activation."""
         return (self.activation.name,)
-
-    @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.forms.directions.shape[1])
 
     @property
     def dim_hidden(self) -> int:

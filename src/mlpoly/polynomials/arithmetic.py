@@ -29,9 +29,9 @@ class Arithmetic(ABC):
         """Total degree."""
 
     @property
-    @abstractmethod
     def dim_in(self) -> int:
         """Number of inputs d."""
+        return int(self.prototype.shape[-1])
 
     @property
     @abstractmethod
@@ -41,7 +41,7 @@ class Arithmetic(ABC):
     @property
     @abstractmethod
     def prototype(self) -> Array:
-        """One of the stored arrays: it has the library, dtype and device of the polynomial."""
+        """A stored array (..., d), which has the library, dtype and device of the polynomial."""
 
     @property
     def piecewise(self) -> bool:

@@ -192,11 +192,6 @@ class Polynomial(Arithmetic):
 
         return text_formula(self)
 
-    def _repr_html_(self) -> str:
-        from mlpoly.features.written import html_formula
-
-        return html_formula(self)
-
     def bounded(self, bound: float) -> Polynomial:
         """The polynomial with straight lines beyond `bound` standard deviations; only for forms made of neurons."""
         remedy = "fit under one Gaussian or with method='neuronwise'"

@@ -69,11 +69,6 @@ class ChaosPolynomial(Polynomial):
         return max(map(sum, self.exponents))
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.center.shape[0])
-
-    @property
     def dim_out(self) -> int:
         """Number of outputs o."""
         return int(self.values.shape[0])

@@ -115,11 +115,6 @@ class ComposedPolynomial(Polynomial):
         return max(product, 1) if self.skip else product
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return self.stages[0].dim_in
-
-    @property
     def dim_out(self) -> int:
         """Number of outputs o."""
         return self.stages[-1].dim_out

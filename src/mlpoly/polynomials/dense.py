@@ -55,11 +55,6 @@ class DensePolynomial(Polynomial):
         return 2 if self.quadratic is not None else 1 if self.linear is not None else 0
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.center.shape[0])
-
-    @property
     def dim_out(self) -> int:
         """Number of outputs o."""
         return int(self.constant.shape[0])

@@ -71,11 +71,6 @@ class NeuronPolynomial(Polynomial):
         return self.series.degree
 
     @property
-    def dim_in(self) -> int:
-        """Number of inputs d."""
-        return int(self.units.directions.shape[1])
-
-    @property
     def dim_out(self) -> int:
         """Number of outputs o."""
         return self.units.size if self.readout is None else int(self.readout.shape[0])

@@ -38,9 +38,8 @@ def angles(
     """Inner products of all units of one family with all of another, as chunks (rows, columns).
 
     Both families have a gate, with its spreads, or neither. `times` multiplies rows (m, d) with the covariance of the x
-    of one and that of the other, which is symmetric; `own` says that both are the same units of the same x. Of one
-    family with itself the chunks are those on and above the diagonal. One product with the covariance per chunk of
-    rows; no h x h array unless that is a single chunk.
+    of one and that of the other; `own` says that both are the same units of the same x. Of one family with itself the
+    chunks are those on and above the diagonal. No array is h x h unless that is a single chunk.
     """
     parts, others = _parts(one), _parts(two)
     for number, rows in enumerate(parts):

@@ -36,15 +36,11 @@ _WORTH = 0.99  # a larger guard must bring the error below this multiple of that
 def fit_composed(
     net: Network, inputs: Inputs, degree: int | Sequence[int], guard: float | Literal["auto"] | None = "auto"
 ) -> ComposedPolynomial:
-    """Polynomial of a deep network in which every hidden layer is replaced by its own.
-
-    Under a Gaussian, each layer's polynomial is the closest one under the moments that propagate to it; under a mixture
-    every neuron's is, with each component propagated by itself; on samples every neuron's is, on the values that the
-    network itself computes, or all layers make up for those before, see `fit_layers`. Affine layers stay as they are.
+    """Polynomial of a deep network in which every hidden layer is replaced by its own; see `mlpoly.methods.Composed`.
 
     With a guard eps the series that are evaluated are the best for each neuron under (1 - eps) N(m, S) + eps N(m, 4 S)
-    instead of N(m, S). `mlpoly.methods.Composed` has the rule by which "auto" chooses: on samples of wider inputs,
-    because tails that explode are too rare among so few samples of the inputs themselves.
+    instead of N(m, S). "auto" looks at samples of wider inputs, because tails that explode are too rare among so few
+    samples of the inputs themselves.
     """
     guard, layers = check_guard(guard), layers_of(net)
     degrees = _degree_of_each(degree, layers)

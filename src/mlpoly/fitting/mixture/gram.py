@@ -75,12 +75,10 @@ class GramOperator:
         return _operator(self.weights, self.means[:, :n] + 0, seconds, self.products.dtype)
 
     def _half(self, matrices: Array, part: slice) -> Array:
-        """Half of the operator's three terms, over a chunk of components, in two large products.
-
-        H M_c for all outputs and components is one product (o, n, c, n). Read as (o, n c, n), without moving memory, it
-        is the right factor of the second. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the operator
-        only change the diagonals and first rows in between.
-        """
+        """Half of the operator's three terms, over a chunk of components, in two large products."""
+        # H M_c for all outputs and components is one product (o, n, c, n). Read as (o, n c, n), without moving memory,
+        # it is the right factor of the second. Because M_c I = M_c and M_c e_0 = v_c, the other two terms of the
+        # operator only change the diagonals and first rows in between.
         xp = namespace(matrices=matrices)
         o, n, _ = matrices.shape
         M = self.products[part, ...]

@@ -55,10 +55,7 @@ def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) 
 
 
 def _system(activation: Activation, pooled: Units, own: Units, degree: int) -> tuple[Array, Array]:
-    """The pooled basis (rows, basis, h) and the unit (rows, h), in a component's own he_j(t) and he_j(t) e / spread.
-
-    The basis is he_k(t), and he_k(t) e / spread for gated units, with the pooled t and e.
-    """
+    """The pooled basis (rows, basis, h) and the unit (rows, h), in a component's own he_j(t) and he_j(t) e / spread."""
     gap, inverse = own.shifts - pooled.shifts, safe_inverse(pooled.scales)
     xp = namespace(gap=gap)
     # Column k of the plain part (degree + 1, degree + 1, h) is he_k(t), where t = offset + slope * the component's t.

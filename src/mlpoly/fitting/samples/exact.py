@@ -52,9 +52,6 @@ class Regression(NamedTuple):
 def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
     """Optimal polynomial on samples for up to 10^4 monomials, else all neurons together; without gradients.
 
-    Where the samples do not determine the polynomial, it is the one whose terms, products of orthonormal Hermite
-    polynomials of whitened inputs, have the least sum of mean squares on them.
-
     The answer stays in whitened coordinates at every degree. Dense coefficients of x would be slightly faster to
     evaluate at degree 2, but if some inputs nearly duplicate others they are large and cancel.
     """

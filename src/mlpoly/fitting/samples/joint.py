@@ -47,11 +47,7 @@ def fit_joint(
     coefficients: Coefficients = "auto",
     shrinkage: float | None = None,
 ) -> RidgePolynomial | BoundedPolynomial:
-    """Return the best polynomial of all neurons together on samples; without gradients.
-
-    With "auto" coefficients and no shrinkage given it is what does best on the held-out samples, neuron by neuron
-    included. Beyond a bound, in standard deviations of their preactivations, neurons are straight lines.
-    """
+    """Return the best polynomial of all neurons together on samples, without gradients; see `mlpoly.methods.Joint`."""
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("fits on samples choose by value; call them outside jax.jit and torch.compile.")
     with no_gradients(net.prototype):
