@@ -78,9 +78,15 @@ class Graph:
 
         self.model = onnx.load(path)
         self.nodes = list(self.model.graph.node)
+        self.sessions: dict[str, Any] = {}
 
     def run(self, value: str, **inputs: np.ndarray) -> np.ndarray:
         """One value of the graph, also one inside; inputs that the model has not are passed over."""
+        session = self.sessions.get(value) or self._session(value)
+        known = {given.name for given in session.get_inputs()}
+        return np.asarray(session.run([value], {k: v for k, v in inputs.items() if k in known})[0])
+
+    def _session(self, value: str) -> Any:
         import onnx
         import onnxruntime
 
@@ -90,9 +96,9 @@ class Graph:
             model.graph.output.append(onnx.helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, None))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 3
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        known = {given.name for given in session.get_inputs()}
-        return np.asarray(session.run([value], {k: v for k, v in inputs.items() if k in known})[0])
+        made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.sessions[value] = made
+        return made
 
     def block(self, number: int) -> tuple[str, str]:
         """First and last value of a feedforward block of an encoder: behind a layer norm, before the sum after it."""
@@ -117,7 +123,9 @@ def tokens(tokenizer: Path, rows: int, length: int) -> dict[str, np.ndarray]:
     """Sentences of the text as inputs of an encoder, (rows, length) each, without padding."""
     from tokenizers import Tokenizer
 
-    ids = Tokenizer.from_file(str(tokenizer)).encode(text()[: 8 * rows * length], add_special_tokens=False).ids
+    reader = Tokenizer.from_file(str(tokenizer))
+    reader.no_truncation()
+    ids = reader.encode(text()[: 8 * rows * length], add_special_tokens=False).ids
     inner = np.array(ids[: rows * (length - 2)]).reshape(rows, -1)
     whole = np.concatenate([np.full((rows, 1), 101), inner, np.full((rows, 1), 102)], axis=1)
     ones = np.ones_like(whole)

@@ -15,6 +15,7 @@ fitted, and errors are on the last third.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -26,9 +27,9 @@ import mlpoly as mp
 from benchmarks import backgammon, packages
 from benchmarks.common import FOLDER, Skip, save, write
 
-DEGREES = (1, 2, 3, 5)
+DEGREES = (1, 2, 3)
 MONOMIALS = 3000  # of plain least squares
-ROWS = 6000
+ROWS = 4500
 PRIOR = ((0.019, 0.026), (0.08, 0.16), (0.55, 0.85), (0.02, 0.12), (0.88, 1.06), (2.6, 3.5))
 
 
@@ -48,7 +49,7 @@ def cases() -> list[Case]:
     word, apache, mit = "openwakeword 0.5.1", "Apache-2.0", "MIT"
     spoken, shakespeare = "speech of espeak-ng", "Shakespeare, tokens"
     return [
-        Case("wake word “Alexa”", word, apache, spoken, lambda n: wake_word("alexa*", 16, n, "12"), "sign"),
+        Case("wake word “Alexa”", word, apache, spoken, alexa, "sign"),
         Case("timer commands", word, apache, spoken, lambda n: wake_word("timer*", 34, n), "class"),
         Case("“hey Mycroft”, between two layer norms", word, apache, spoken, mycroft),
         Case("backgammon, contact", "gnubg 1.07 (Debian)", "GPL-3", "positions of its own games", game, "sign"),
@@ -85,8 +86,13 @@ def wake_word(file: str, frames: int, rows: int, output: str | None = None) -> t
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the last softmax is left out
         net = mp.from_onnx(packages.one_file("openwakeword", f"models/{file}.onnx"), output)
-    features = heard(rows + frames)
+    features = heard(rows + 34)[: rows + frames]
     return net, np.stack([features[i : i + frames].reshape(-1) for i in range(len(features) - frames)])
+
+
+def alexa(rows: int) -> tuple[Any, Any]:
+    """Its network, without the logistic function at the end."""
+    return wake_word("alexa*", 16, rows, "onnx::Sigmoid_12")
 
 
 def heard(count: int) -> np.ndarray:
@@ -112,7 +118,7 @@ def mycroft(rows: int) -> tuple[Any, Any]:
     """The layer between the two layer norms."""
     path = packages.one_file("openwakeword", "hey_mycroft*.onnx")
     features, graph = heard(rows + 34), packages.Graph(path)
-    x = [graph.run("input.3", **{"onnx::Flatten_0": features[None, i : i + 16]})[0] for i in range(8)]
+    x = [graph.run("input.3", **{"onnx::Flatten_0": features[None, i : i + 16]})[0] for i in range(rows)]
     return mp.from_onnx(path, "input.7", "input.3"), np.array(x)
 
 
@@ -283,10 +289,11 @@ def measured(case: Case, rows: int) -> dict[str, Any]:
 
 
 def fitted(net: Any, inputs: Any, degree: int) -> Any:
-    """The fit that the library makes; of a deep network layer by layer, with lines, which polynomials need there."""
+    """Of a deep network layer by layer, with lines; of one layer all monomials, or all neurons if samples are few."""
     if isinstance(net, mp.Chain) and degree > 1:
         return mp.fit(net, inputs, degree, method=mp.methods.Composed(guard=None)).bounded(3.0)
-    return mp.fit(net, inputs, degree)
+    many = isinstance(inputs, mp.Samples) and 4 * math.comb(inputs.dim + degree, degree) > inputs.count
+    return mp.fit(net, inputs, degree, method="joint" if many and degree > 1 else "auto")
 
 
 def taylor(net: Any, mean: Any, x: Any, degree: int) -> Any:
@@ -337,7 +344,7 @@ def refusals() -> dict[str, Any]:
         except Skip as reason:
             print(f"{title}: skipped, {reason}")
         except TypeError as error:
-            said[title] = str(error).split(". ")[0]
+            said[title] = re.sub(r" \(node '.*?'\)", "", str(error)).split(". ")[0]
     return said
 
 

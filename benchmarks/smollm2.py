@@ -98,11 +98,13 @@ def measured(model: Any, moments: Any, case: Case, degree: int, held_out: list[A
     return row
 
 
-def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[Case]) -> dict[str, Any]:
+def compare(
+    model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[Case], name: str = NAME
+) -> dict[str, Any]:
     """Return everything that is saved of one model."""
     from mlpoly.lm import collect, convert, evaluate
 
-    table: dict[str, dict[str, Any]] = known(len(train))
+    table: dict[str, dict[str, Any]] = known(name, len(train))
     moments = {"first": collect(model, train, groups="first")}
     for case in chosen:
         kind = str(getattr(case.groups, "count", case.groups))
@@ -116,7 +118,7 @@ def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[
             table.setdefault(case.title, {})[str(degree)] = row
             seconds = time.perf_counter() - began
             print(f"{case.title}, degree {degree}: {row['change']:+.4f} nats, {seconds:.0f} s", flush=True)
-            write(NAME, {"batches": len(train), "table": table})
+            write(name, {"batches": len(train), "table": table})
     line = convert(model, moments["first"], 1, closed_form=False)  # baselines are for the blocks of a conversion
     baselines = evaluate(model, line, held_out, calibration=train)
     found = {"cross-entropy of the model": baselines.original}
@@ -124,9 +126,9 @@ def compare(model: Any, train: list[Any], held_out: list[Any], chosen: Iterable[
     return {**found, **headlines(table), "batches": len(train), "table": table}
 
 
-def known(batches: int) -> dict[str, Any]:
+def known(name: str, batches: int) -> dict[str, Any]:
     """The rows of a run that was interrupted, if it read as many batches."""
-    path = FOLDER / f"{NAME}.json"
+    path = FOLDER / f"{name}.json"
     found = json.loads(path.read_text())["results"] if path.exists() else {}
     return dict(found["table"]) if found.get("batches") == batches else {}
 

@@ -93,6 +93,55 @@ def features(results: Mapping[str, Any]) -> str:
     return grid(list(columns), rows)
 
 
+def groups(results: Mapping[str, Any]) -> str:
+    """Nats added by quadratics and cubics from moments alone, by the groups of tokens."""
+    table, ways = results["table"], ("neuronwise", "joint")
+    apart = list(dict.fromkeys(t.split(", ")[1] for t in table if t.startswith("joint, ")))
+    rows = []
+    for way in ways:
+        for lines, said in (("", "polynomials everywhere"), (", lines where best", '`bound="auto"`')):
+            cells = [table.get(f"{way}, {one}{lines}", {}) for one in apart]
+            shown = [" ".join(nats(cell[d]["change"]) for d in ("2", "3") if d in cell) for cell in cells]
+            rows.append([f'`method="{way}"`, {said}', *shown])
+    return grid(apart, rows)
+
+
+def published(results: Mapping[str, Any]) -> str:
+    """Fractions of variance unexplained by degree, of networks that others trained."""
+    columns = {
+        "claimed": "closed form, under its Gaussian",
+        "closed form": "the same on the data",
+        "fitted": "fitted to data",
+        "taylor": "Taylor",
+        "scikit-learn": "scikit-learn",
+    }
+    rows = []
+    for title, row in results["table"].items():
+        degrees = list(row["fitted"])
+        cells = [" ".join(tiny(row[c].get(d)) for d in degrees) if c in row else "" for c in columns]
+        kept = " ".join(f"{100 * value:.1f}" for value in row.get("kept", {}).values())
+        rows.append(
+            [f"{title}, {row['network'].partition('(')[2].rstrip(')').replace('->', '→')}", row["inputs"], *cells, kept]
+        )
+    return grid(["inputs", *columns.values(), "decisions kept, %"], rows)
+
+
+def tiny(value: float | None) -> str:
+    """A fraction, with the power of ten of those that four digits do not show."""
+    return fraction(value) if not value or value >= 5e-5 else power_of_ten(math.floor(math.log10(value)))
+
+
+def packages(results: Mapping[str, Any]) -> str:
+    """Where the networks come from, and what the importer says of those that it does not take."""
+    rows = {row["package"]: row["licence"] for row in results["table"].values()}
+    return grid(["licence"], [list(pair) for pair in rows.items()])
+
+
+def refused(results: Mapping[str, Any]) -> str:
+    """What the importer says of models that it does not take."""
+    return grid(["`from_onnx` says"], [[title, said.replace("|", "\\|")] for title, said in results["refused"].items()])
+
+
 KINDS_OF_FEATURES = {
     "principal": "principal (eigenvectors of principal forms)",
     "token": "token (towards a logit)",
@@ -342,9 +391,10 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0].replace("|  |", "| |", 1), "|---" * (len(columns) + 1) + "|", *lines[1:]])
 
 
-BLOCKS = {"cost": costs, "errors": errors, "baselines": baselines}
+BLOCKS = {"groups": groups, "cost": costs, "errors": errors, "baselines": baselines}
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
 ENCRYPTED = {"accuracy": accuracies, "shifted": shifted, "runs": runs_encrypted, "plans": plans}
+PUBLISHED = {"published": published, "packages": packages, "refused": refused}
 OTHERS = {
     "rare": rare,
     "layers": layers,
@@ -353,7 +403,7 @@ OTHERS = {
     "times": sampling,
     "ratios": evaluation,
 }
-KINDS = BLOCKS | DEEP | ENCRYPTED | OTHERS
+KINDS = BLOCKS | DEEP | ENCRYPTED | PUBLISHED | OTHERS
 
 
 def nats(value: float) -> str:

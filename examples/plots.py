@@ -52,6 +52,9 @@ def main(folder: Path) -> None:
     write("eigenfeatures", mp.eigenfeatures(poly, output=0, metric="whitened").plot())
     write("spectrum", mp.degree_spectrum(net, inputs, 5).plot())
     write("sensitivity", mp.sensitivity(net, inputs).plot())
+    model_of_curves = mp.additive(net, inputs, pairs=1)
+    write("shapes", model_of_curves.plot())
+    write("pair", model_of_curves.plot(pair=model_of_curves.places[0]))
     write("shapley", mp.shapley(net, x.iloc[0], inputs).plot())
     write("dependence", mp.conditional_mean(net, inputs, ["bmi", "hdl"]).plot())
 

@@ -10,6 +10,7 @@ from support.backends import to_numpy
 from support.networks import network
 
 import mlpoly as mp
+from mlpoly.fitting.joint_features import features_of
 from mlpoly.records import replace
 
 Joint = mp.methods.Joint
@@ -92,6 +93,21 @@ def test_units_that_are_the_same_share_their_coefficients():
     one, two = (mp.fit(each, x, 2, method=Joint("free", 0.0)) for each in (net, twice))
     assert two.report.details["rank"] == one.report.details["rank"] == 2 * H
     assert np.abs(one(x) - two(x)).max() < 1e-10 * np.abs(net(x)).max()
+
+
+@pytest.mark.parametrize("kind", ["readout", "free"])
+def test_what_samples_do_not_determine_is_of_least_norm(kind):
+    net, x = make_net(seed=1), skewed(600)
+    twice = mp.MLP(np.tile(net.W1, (2, 1)), np.tile(net.b1, 2), np.tile(net.W2, 2), net.b2, "relu")
+    poly = mp.fit(twice, x, 2, method=Joint(kind, 0.0))
+    start = replace(mp.fit(twice, x, 2, method="neuronwise"), inputs=None)
+    features = features_of(start, kind)[0]
+    values = features.each(x) - features.each(x).mean(0)
+    values, sizes = values / values.std(0), values.std(0)
+    gap = twice(x) - start(x)
+    least = np.linalg.lstsq(values, gap - gap.mean(0), rcond=1e-7)[0]
+    change = (poly.readout - features.readout).T * sizes[:, None]
+    assert np.abs(change - least).max() < 1e-8 * np.abs(net(x)).max()
 
 
 def test_large_shrinkage_is_the_fit_that_the_others_start_from():

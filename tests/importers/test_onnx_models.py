@@ -398,6 +398,19 @@ def test_broken_files(tmp_path):
         mp.from_onnx(tmp_path / "nosuch.onnx")
 
 
+def branching():
+    """A model that chooses one of two branches by the number of rows; both use a value outside of them."""
+    graph = model("a MatMul x W", "s Shape x", "c Cast s", "y If c")
+    graph.graph.node[2].attribute.append(helper.make_attribute("to", TensorProto.BOOL))
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["a"], ["r"])], "branch", [],
+        [helper.make_tensor_value_info("r", TensorProto.DOUBLE, None)],
+    )  # fmt: skip
+    for name in ("then_branch", "else_branch"):
+        graph.graph.node[3].attribute.append(helper.make_attribute(name, branch))
+    return graph
+
+
 def refuse(*nodes, **options):
     return lambda: mp.from_onnx(model(*nodes, **{**CONSTANTS, **options}))
 
@@ -453,6 +466,7 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
         ("other domain", refuse("a Gemm x W B", ("y Gelu a", {"domain": "com.microsoft"})), TypeError,
          r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"),
+        ("control flow", lambda: mp.from_onnx(branching()), TypeError, r"If \(node 'n3'\): it has graphs of its own"),
         ("no model", lambda: mp.from_onnx(3), TypeError, "path of an ONNX file or an onnx.ModelProto, got int"),
     ]
 )  # fmt: skip

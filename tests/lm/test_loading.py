@@ -95,6 +95,20 @@ def test_damaged_checkpoints(folder: Path) -> None:
         load_model(folder)
 
 
+def test_a_checkpoint_without_its_head(tmp_path: Path) -> None:
+    """As sentence encoders are published: the configuration names the masked model that they were trained as."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    body = transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes), add_pooling_layer=False).eval()
+    body.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match="no weights for the head of BertForMaskedLM: the BertModel alone is taken"):
+        model, tokenizer = load_model(tmp_path)
+    assert tokenizer is None
+    ids = torch.arange(20).reshape(2, 10)
+    torch.testing.assert_close(model(ids).last_hidden_state, body(ids).last_hidden_state, rtol=0, atol=0)
+
+
 def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(

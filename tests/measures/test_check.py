@@ -7,6 +7,8 @@ import pytest
 from support.backends import NUMPY64, TORCH32, assert_close, backends, in_library, make
 
 import mlpoly as mp
+from mlpoly.measures.fvu import far_apart
+from mlpoly.scores import FVU
 
 D, H = 24, 6
 
@@ -79,6 +81,15 @@ def test_weights_mixtures_and_deep_networks():
     assert_close([u.kurtosis for u in weighted.units], [u.kurtosis for u in repeated.units], 1e-10)
     deep = mp.Chain([net, mp.MLP(np.ones((3, 2)), None, np.ones((1, 3)), None, "tanh")])
     assert mp.check(deep, mp.Gaussian.from_samples(x), x, degree=1).units == ()
+
+
+def test_errors_that_rest_on_few_rows_are_seen_and_chance_is_not():
+    def error(value, spread):
+        return FVU(np.array(value), np.array([value]), np.array(value), np.array(spread))
+
+    assert far_apart(error(0.005, 0.0), error(0.16, 0.06))
+    assert not far_apart(error(0.005, 0.0), error(0.16, 0.09))  # by chance
+    assert not far_apart(error(0.05, 0.0), error(0.09, 0.001))  # within a factor of two
 
 
 def test_bad_input():

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from mlpoly.importers.blocks import find_blocks as find_blocks
     from mlpoly.importers.onnx import from_onnx as from_onnx
     from mlpoly.importers.sklearn import from_sklearn as from_sklearn
+    from mlpoly.importers.sklearn_columns import encoding as encoding
     from mlpoly.importers.torch import from_torch as from_torch
 
 # Where the public names are, and the library that each needs; it is imported when the name is first used.
 _MODULES = {
+    "encoding": ("sklearn_columns", "scikit-learn"),
     "find_blocks": ("blocks", "PyTorch"),
     "from_onnx": ("onnx", "ONNX"),
     "from_sklearn": ("sklearn", "scikit-learn"),

@@ -87,6 +87,8 @@ class Graph(Branches):
                     raise refusal(node, f"{name!r} is not the first output of a node before it")
             if node.domain not in DOMAINS:
                 raise refusal(node, f"it is an operation of {node.domain!r}, not of ONNX itself")
+            if any(a.HasField("g") or a.graphs for a in node.attribute):
+                raise refusal(node, "it has graphs of its own, which are not followed; export without control flow")
             if all(name in self.constants for name in given):
                 self._compute(node)
             elif node.op_type in ("Shape", "Size") or all(n in self.sizes or n in self.constants for n in given):

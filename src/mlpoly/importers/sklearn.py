@@ -20,6 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from mlpoly.importers.sklearn_columns import encoding_of, first_step, parted
 from mlpoly.networks import Affine, Chain, Network
 from mlpoly.networks.assemble import Scaling, assemble
 from mlpoly.networks.from_layers import from_layers
@@ -42,6 +43,10 @@ def from_sklearn(estimator: Any) -> Network:
         rows in the original units; the scaler of a TransformedTargetRegressor is folded into the last ones. A
         SimpleImputer changes nothing where nothing is missing; one that takes a number for missing is refused.
 
+        A OneHotEncoder or OrdinalEncoder, also behind a SimpleImputer, may be the first step for some columns of a
+        ColumnTransformer at the beginning: the network then takes the numbers that `mlpoly.importers.encoding` makes
+        of rows.
+
         Names of the columns of a data frame are kept in `net.names`: data with other orders of them are refused.
 
     Returns
@@ -63,7 +68,8 @@ def from_sklearn(estimator: Any) -> Network:
     >>> mp.from_sklearn(model.fit(x, x[:, 0] * x[:, 1]))
     MLP(3 -> 8 -> 1, relu)
     """
-    net, names = _network(estimator), getattr(estimator, "feature_names_in_", None)  # of data frames
+    net, coded = _network(estimator), encoding_of(first_step(estimator))
+    names = getattr(estimator, "feature_names_in_", None) if coded is None else coded.names  # of data frames
     first = replace(net.layers[0] if isinstance(net, Chain) else net, names=None if names is None else tuple(names))
     return replace(net, layers=(first, *net.layers[1:])) if isinstance(net, Chain) else first
 
@@ -137,11 +143,16 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
 def _columns_map(step: Any, place: str, remedy: str) -> Affine:
     """The affine map of a ColumnTransformer, whose outputs are those of its transformers one after the other."""
     rows, bias = [], []
+    coded = encoding_of(step)
     for name, part, _ in step.transformers_:
         here = step._transformer_to_input_indices[name]  # its columns may be labels, slices, masks or a function
         if (isinstance(part, str) and part == "drop") or not len(here):
             continue
-        block: Any = assemble([_selection(here, step), *_maps_of(part, f"{name!r} of {place}", remedy)])
+        start = _selection(here, step)
+        if coded is not None:
+            _, part = parted(part)
+            start = Affine(np.eye(len(coded.names))[[place for i in here for place in coded.places[int(i)]]])
+        block: Any = assemble([start, *_maps_of(part, f"{name!r} of {place}", remedy)])
         weight = (step.transformer_weights or {}).get(name, 1.0)
         rows.append(weight * block.W)
         bias.append(weight * (np.zeros(block.dim_out) if block.b is None else block.b))

@@ -103,7 +103,7 @@ def far_apart(closed: FVU, data: FVU) -> bool:
     """Whether an error in closed form and the same on data differ by more than a factor of two, and not by chance."""
     one, two = float(closed), float(data)
     eps = float(namespace(total=closed.total).finfo(closed.total.dtype).eps)
-    chance = 3 * scalar(data.standard_error) + (0.0 if closed.bound is None else scalar(closed.bound)) + 1e4 * eps
+    chance = 2 * scalar(data.standard_error) + (0.0 if closed.bound is None else scalar(closed.bound)) + 1e4 * eps
     return max(one, two) > 2 * min(one, two) and abs(one - two) > chance
 
 

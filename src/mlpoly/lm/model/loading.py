@@ -73,8 +73,17 @@ def load_model(
         model, info = kind.from_pretrained(place, output_loading_info=True, **options, **weights)
     except _FAILURES as error:
         raise _explained(place, error) from error
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
+    body = getattr(model, model.base_model_prefix, None)
+    missing = sorted(info["missing_keys"])
+    if missing and isinstance(body, torch.nn.Module) and not any(
+        name.startswith(f"{model.base_model_prefix}.") for name in missing
+    ):  # fmt: skip
+        said = (
+            f"{place} has no weights for the head of {type(model).__name__}: the {type(body).__name__} alone is taken."
+        )
+        warnings.warn(said, stacklevel=2)  # as sentence encoders are published
+        model = body
+    elif missing:
         raise ValueError(
             f"{place} lacks {len(missing)} of the weights of {type(model).__name__}, {missing[0]} among them, which "
             f"would be random; is it the whole checkpoint?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
+from mlpoly.errors import DataWarning
 from mlpoly.inputs import Gaussian, Inputs, as_inputs
 from mlpoly.networks import Network
 
@@ -72,7 +74,19 @@ def check_subject(
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
     network, classes = _network_and_classes(net)
+    coded = _encoding(net)
+    if coded is not None:  # categories become numbers, for which no single Gaussian stands
+        x = coded(x)
+        if isinstance(inputs, Gaussian):
+            warnings.warn(
+                "one Gaussian puts most of its mass between the categories; leave inputs out for the rows themselves, "
+                "or pass inputs=mlpoly.importers.encoding(pipeline).inputs(x).",
+                DataWarning,
+                stacklevel=3,
+            )
+        inputs = as_inputs(x) if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
+    known = known if coded is None else None
     rows = _numbers("x", x)
     if rows.ndim > 2:  # images, with or without channels
         if image_shape is None and prod(rows.shape[-2:]) == prod(rows.shape[1:]):
@@ -115,6 +129,8 @@ def check_subject(
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
     code = _code(net, x, image_shape is not None, inputs)
+    if coded is not None:
+        code = ("x = mlpoly.importers.encoding(pipeline)(x)  # categories as numbers", *code)
     return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
 
 
@@ -135,6 +151,15 @@ def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
             f"file, got {type(net).__name__}."
         )
     return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
+
+
+def _encoding(net: Any) -> Any:
+    """What an estimator of scikit-learn with encoders makes of its columns; None without."""
+    if not (hasattr(net, "get_params") and hasattr(net, "predict")):
+        return None
+    from mlpoly.importers.sklearn_columns import encoding_of, first_step
+
+    return encoding_of(first_step(net))
 
 
 def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
