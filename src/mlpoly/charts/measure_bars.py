@@ -181,5 +181,9 @@ def certificate_chart(found: Certificate, values: Array | None = None, title: st
         marks.append(Points(label, [step * i + place for i in range(o)], middle.tolist(), half.tolist(), colour))
     every = -(-o // 20)
     ticks = [(step * i + (step - 2) / 2, str(i)) for i in range(0, o, every)]
-    panel = Panel(marks, Axis("output", ticks=ticks, limits=(-1.0, float(step * o))), Axis(guides=[(0.0, "")]), title)
+    ends = [float(min(row[1].min() for row in rows)), float(max(row[2].max() for row in rows))]
+    room = (ends[1] - ends[0]) or 1.0
+    finite = (ends[0] - 0.4 * room, ends[1] + 0.05 * room) if np.isfinite(room) else None  # the legend stands below
+    x = Axis("output", ticks=ticks, limits=(-1.0, float(step * o)))
+    panel = Panel(marks, x, Axis(guides=[(0.0, "")], limits=finite), title)
     return Chart("Certified and attained ranges of the outputs", [panel])
