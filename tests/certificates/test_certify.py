@@ -75,6 +75,26 @@ def test_bounds_of_piecewise_linear_networks_hold_in_rational_arithmetic():
     assert naive > 10
 
 
+def test_affine_maps_are_not_rounded_into_one():
+    """In float32 the product of two maps is off by 1e-7; the certificate is about the maps themselves."""
+    rng = np.random.default_rng(6)
+    maps = [mp.Affine(rng.standard_normal((4, 4)).astype("float32")) for _ in range(2)]
+    low, high = -rng.random(4), rng.random(4)
+    found = mp.certify(mp.Chain(maps), low, high, seconds=0)
+    one, two = ([[Fraction(float(a)) for a in row] for row in m.W] for m in maps)
+    product = [[sum(b * row[j] for b, row in zip(r, one, strict=True)) for j in range(4)] for r in two]
+    sides = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(low, high, strict=True)]
+    exact = [sum(max(w * a, w * b) for w, (a, b) in zip(row, sides, strict=True)) for row in product]
+    gaps = [float(Fraction(float(bound)) - value) for bound, value in zip(found.high, exact, strict=True)]
+    assert all(0 <= gap < 1e-12 for gap in gaps)
+
+
+def test_networks_without_hidden_units():
+    net = mp.MLP(np.zeros((0, 3)), np.zeros(0), np.zeros((2, 0)), np.array([1.0, -2.0]))
+    found = mp.certify(net, -1, 1, seconds=0)
+    np.testing.assert_allclose(found.high, [1.0, -2.0], rtol=1e-14)
+
+
 @pytest.mark.parametrize("degree", [2, 3, 4, 7])
 def test_ranges_of_polynomials_of_one_variable_are_exact_to_rounding(degree):
     rng = np.random.default_rng(degree)

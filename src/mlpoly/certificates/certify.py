@@ -16,7 +16,7 @@ from mlpoly.certificates.region import Box, Region, regions
 from mlpoly.certificates.relaxation import Ranges
 from mlpoly.certificates.search import attained
 from mlpoly.measures.functions import check_functions
-from mlpoly.networks import Network, check_network
+from mlpoly.networks import Chain, Network
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Plottable, Table, Tabular
 
@@ -163,10 +163,10 @@ def _one_region(
 
 
 def checked_function(name: str, f: Any) -> Network | Polynomial:
-    """A network, or a polynomial, with finite weights."""
+    """A network or polynomial; affine maps are not merged into layers, which would round their products."""
     if isinstance(f, Polynomial):
         return f
     if not isinstance(f, Network):
         hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(f, "state_dict") else ""
         raise TypeError(f"{name} must be a network or polynomial of this library, got {type(f).__name__}{hint}.")
-    return check_network(f)
+    return f.layers[0] if isinstance(f, Chain) and len(f.layers) == 1 else f

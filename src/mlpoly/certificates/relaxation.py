@@ -96,7 +96,7 @@ class Ranges:
 
     def upper(self, i: int, rows: np.ndarray, steps: int = 0, deadline: float = math.inf) -> np.ndarray:
         """Upper bounds (m,) on rows (m, size) times a vector."""
-        if not self.finite:
+        if not self.finite or not len(rows):
             return np.full(len(rows), np.inf)
         width = max((e.nodes.size for e in self.enclosures.values()), default=1) + self.graph.dim
         count = max(1, _BLOCK // width)

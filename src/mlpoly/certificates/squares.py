@@ -57,7 +57,7 @@ class Squares:
         forms, weights, noise = {}, {}, []
         for k, c in rows.items():
             form = _forms(graph, k)
-            if form is None:
+            if form is None or not len(form[1]):
                 continue
             e, (matrix, bias) = enclosures[k], form
             half = np.maximum(e.nodes[:, -1] - e.middle, 1e-300)
