@@ -176,6 +176,8 @@ def test_tables_and_formulas():
     assert str(1.0 * whole.truncate(2)).startswith("p = 1 ")
     assert str(fitted(1, names=False)).count("\n") == 1 and "x2" in str(fitted(1, names=False))
     assert str(fitted(4, d=6)) == repr(fitted(4, d=6))
+    written = mp.polynomials.DensePolynomial(np.zeros(1), np.ones(1), np.array([[-0.5]]), np.array([[[2e-7]]]))
+    assert str(written).replace("\N{MINUS SIGN}", "-") == "p = 1 - 0.5 x0 + 2e-07 x0^2"
 
 
 def test_to_sympy_is_exact_for_an_exact_polynomial():

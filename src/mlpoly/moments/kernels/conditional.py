@@ -24,16 +24,14 @@ from mlpoly.arrays import Array, chunks, constant, decidable, namespace, on_cpu,
 from mlpoly.moments.kernels.sinusoids import is_wave
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, replace
-from mlpoly.special import hermite, in_deviations, normal_pdf, panels
+from mlpoly.special import LADDER, WIDEST, hermite, images, normal_pdf, panels
 from mlpoly.units import Angles, Units
 
 if TYPE_CHECKING:
     from mlpoly.moments.expansion import Expansion
 
-_REACH = 37.0  # beyond, the density is below 1e-297: even units that are nonzero only in the far tail are covered
-_GRID = np.linspace(-_REACH, _REACH, 38)
+_GRID = np.linspace(-WIDEST, WIDEST, 38)  # even units that are nonzero only in the far tail are covered
 _NODES = 16
-_LADDER = (0.0, *(sign * 3.0**j for j in range(-1, 9) for sign in (-1, 1)))  # where functions without pieces may bend
 _LAYER = (0.0, *(sign * x for x in (3.0, 6.0, 9.0) for sign in (-1, 1)))  # panel ends across a smoothed kink
 _NOTHING = 1e-31  # fraction of E[F_i^2] below which a node is skipped: in all below 1e-14 of sqrt(E[F_i^2] E[F_j^2])
 _UNITS, _PAIRS = 1024, 64  # in a chunk; so few pairs that their nodes stay in the cache (16 times that on a GPU)
@@ -98,8 +96,8 @@ def power_series(activation: Activation, units: Units, centres: Array, powers: i
 def _unit_nodes(activation: Activation, units: Units) -> tuple[Array, Array]:
     """Nodes t (n, h) and weights for the integral over the t of each unit."""
     xp = namespace(scales=units.scales)
-    images = _images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
-    return panels(_GRID, [images], _NODES, 2 * _splits(activation, units))
+    edges = images(_bends(activation), units.means, xp.where(units.scales > 0, units.scales, 1.0))
+    return panels(_GRID, [edges], _NODES, 2 * _splits(activation, units))
 
 
 def _square(units: Units, t: Array, value: Array, centres: Array) -> Array:
@@ -212,15 +210,15 @@ def _pair_moments(pairs: Pairs, rule: _Rule | None) -> Array:
     xp, (left, right) = namespace(rho=rho), pairs.activations
     # Panels end at the images of the bends of both units in t. Averaged over the noise, a kink of the second unit
     # becomes a smooth layer of width side / |rho| in t, which gets panels of its own.
-    seen = xp.abs(rho) * _REACH > pairs.side  # otherwise the layer is wider than the range of t
+    seen = xp.abs(rho) * WIDEST > pairs.side  # otherwise the layer is wider than the range of t
     moving = seen & (two.scales > 0)
     slope = xp.where(moving, two.scales * rho, 1.0)
     width = xp.where(moving, pairs.side / xp.where(seen, xp.abs(rho), 1.0), 0.0)
     layer = constant(np.asarray(_LAYER)[:, None], rho) * width
     edges = [
-        _images(_bends(left), one.means, xp.where(one.scales > 0, one.scales, 1.0)),
-        xp.where(moving, _images(_bends(right), two.means, slope), _REACH),
-        *(at + layer for at in _images(list(right.kinks), two.means, slope)),
+        images(_bends(left), one.means, xp.where(one.scales > 0, one.scales, 1.0)),
+        xp.where(moving, images(_bends(right), two.means, slope), WIDEST),
+        *(at + layer for at in images(list(right.kinks), two.means, slope)),
     ]
     t, weight = panels(_GRID, edges, _NODES, max(_splits(left, one), _splits(right, two)))
     value = left(one.means + one.scales * t)
@@ -318,8 +316,8 @@ def _split_averages(activation: Activation, mean: Array, std: Array, degree: int
     """The same by Gauss-Legendre on panels of the noise that end at the kinks."""
     xp = namespace(mean=mean)
     grid = xp.broadcast_to(constant(_NOISE[:, None], mean), (len(_NOISE), mean.shape[0]))
-    images = xp.clip(_images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
-    cuts = xp.sort(xp.concat([grid, images], axis=0), axis=0)
+    kinks = xp.clip(images(list(activation.kinks), mean, std), float(_NOISE[0]), float(_NOISE[-1]))
+    cuts = xp.sort(xp.concat([grid, kinks], axis=0), axis=0)
     total = [mean * 0 for _ in range(degree + 1)]
     x, weights = np.polynomial.legendre.leggauss(count)
     for left, right in zip(cuts[:-1, :], cuts[1:, :], strict=True):  # node by node, to stay in the cache
@@ -356,17 +354,10 @@ def filled(values: Array, where: Array, found: Array) -> Array:
 
 def _bends(activation: Activation) -> list[float]:
     """Points in y that cut the activation into smooth pieces."""
-    ladder = () if activation.pieces is not None else _LADDER
+    ladder = () if activation.pieces is not None else LADDER
     return sorted({*ladder, *activation.kinks})
 
 
 def _splits(activation: Activation, units: Units) -> int:
     """Number of parts of every panel: one, but more for fast sines and cosines, which oscillate everywhere."""
     return 1 + int(scalar(namespace(scales=units.scales).max(units.scales)) / 2) if is_wave(activation) else 1
-
-
-def _images(points: list[float], mean: Array, scale: Array) -> Array:
-    """Values of t at which mean + scale t passes the points, (points, p); scale must not be zero."""
-    xp = namespace(mean=mean)
-    distance = constant(np.asarray(points, dtype=float).reshape(-1, 1), mean) - mean
-    return in_deviations(distance, xp.abs(scale)) * xp.sign(scale)
