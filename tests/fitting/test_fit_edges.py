@@ -1,6 +1,6 @@
 """Degenerate networks and inputs: right, not special."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -10,6 +10,7 @@ from support.backends import assert_close
 from support.inputs import covariance
 
 import mlpoly as mp
+from mlpoly.records import replace
 from mlpoly.units import Units
 
 DEGREES = range(5)
@@ -58,7 +59,7 @@ def test_a_gate_without_variance_scales_its_partner(activation, degree, rng):
 def test_zero_weights_give_the_constant_network(build, degree, rng):
     net = build(rng)
     zeros = {name: 0 * value for name, value in vars(net).items() if name.startswith("W") and name[1:] not in "2_down"}
-    net = type(net)(**{**vars(net), **zeros})
+    net = replace(net, **zeros)
     x = rng.standard_normal((4, 3))
     poly = mp.fit(net, mp.Gaussian(np.ones(3), covariance(rng, 3)), degree)
     assert_close(poly(x), net(x))
@@ -94,7 +95,7 @@ def test_neurons_in_the_null_space_up_to_rounding(build, degree, rng):
     null = np.linalg.svd(L.T)[2][3:]
     rows = rng.standard_normal((5, 3)) @ null
     first = "W1" if build is mlp else "W_gate"
-    net = type(net)(**{**vars(net), first: rows, "activation": "tanh"})
+    net = replace(net, **{first: rows, "activation": mp.activations.get("tanh")})
     gaussian = mp.Gaussian(rng.standard_normal(6), L @ L.T)
     x = gaussian.mean + rng.standard_normal((10, 3)) @ L.T
     expected = net(x) if degree or build is mlp else np.broadcast_to(net(gaussian.mean), (10, 2))

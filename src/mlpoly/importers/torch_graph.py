@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import operator
-import re
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from mlpoly.importers.torch_activations import activation_from_torch
 from mlpoly.networks import GLU, Affine, Chain, Network
 from mlpoly.networks.assemble import Slopes
 
+_TORCH = os.path.dirname(torch.__file__)
 Convert = Callable[[nn.Module], Network]
 
 
@@ -46,7 +48,15 @@ class _Flow:
 class _Tracer(fx.Tracer):
     """Follows forward into classes, but for those of torch and those with an adapter."""
 
-    record_stack_traces = True
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """A node that knows its line of the caller's code; torch's own record of it imports its compiler."""
+        node, frame = super().create_node(*args, **kwargs), inspect.currentframe()
+        while frame is not None and (frame.f_code.co_name != "forward" or frame.f_code.co_filename.startswith(_TORCH)):
+            frame = frame.f_back
+        if frame is not None:
+            code = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            node.meta["line"] = f"line {frame.f_lineno}, {code.strip()!r},"
+        return node
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         """The parts of a value that is divided into so many."""
@@ -84,8 +94,7 @@ class Forward(Branches):
         """Name of a node in messages, with its line of code."""
         if not isinstance(node, fx.Node):
             return str(node.where)
-        code = re.findall(r", line (\d+), in forward\n\s*(.*)", node.stack_trace or "")
-        return f"{_name(node)!r} in line {code[-1][0]}, {code[-1][1]!r}," if code else repr(_name(node))
+        return f"{_name(node)!r} in {node.meta['line']}" if "line" in node.meta else repr(_name(node))
 
     def refusal(self, node: Any, reason: str) -> TypeError:
         """The error for a node that cannot be taken."""
