@@ -139,6 +139,15 @@ def test_a_circuit_says_which_layer_exceeds_its_budget():
     assert max(bounds.found) <= max(bounds.sizes)
 
 
+def test_a_report_certifies_the_ranges_over_a_box_too():
+    circuit = mp.fit(network(d=3, h=5, o=2), mp.Gaussian.standard(3), 3).to_he()
+    x = np.random.default_rng(0).uniform(-2, 2, size=(500, 3))
+    report = mp.he.range_report(circuit, x, within=(-2.0, 2.0), seconds=1.0)
+    (layer,) = report.layers
+    assert layer.largest <= layer.certified < 2 * layer.largest
+    assert "certified/range" in str(report) and "certified" not in str(mp.he.range_report(circuit, x))
+
+
 def test_ranges_chosen_from_a_box_hold_everywhere_in_it():
     rng = np.random.default_rng(3)
     low, high = INPUTS.mean - 2.0, INPUTS.mean + 3.0

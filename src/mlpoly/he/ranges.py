@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import erfc
 
 from mlpoly.arrays import as_float_array, check_finite, check_shape, to_numpy
+from mlpoly.he.bounds import bound
 from mlpoly.he.circuit import CAPACITY, Circuit, LinearTerm
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
 from mlpoly.tables import Table, Tabular
@@ -32,6 +33,8 @@ class LayerRange:
         Bound under the given distribution in closed form, for the first layer, whose forms are linear in the inputs.
     counted, largest : float
         Fraction of the samples with some unit outside, by their weights, and the largest multiple of the range on them.
+    certified : float or None
+        Multiple of the range that no input of a box exceeds, where one was given.
     """
 
     name: str
@@ -40,6 +43,7 @@ class LayerRange:
     probability: float | None
     counted: float
     largest: float
+    certified: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class RangeReport(Tabular):
                 **({"P under inputs": r.probability} if known else {}),
                 "counted": r.counted,
                 "largest/range": r.largest,
+                **({"certified/range": r.certified} if r.certified is not None else {}),
             }
             for r in self.layers
         ]
@@ -81,7 +86,9 @@ class RangeReport(Tabular):
         return Table.of(rows, title="Ranges", note=note)
 
 
-def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
+def range_report(
+    circuit: Circuit, inputs: Any, within: tuple[Any, Any] | None = None, seconds: float = 10.0
+) -> RangeReport:
     """How often inputs leave the ranges of a circuit, in closed form and counted.
 
     Parameters
@@ -89,6 +96,8 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     circuit : Circuit
     inputs : Gaussian, GaussianMixture, Samples or array (n, d)
         Of a distribution, 10 000 samples are counted.
+    within : pair of float or array (d,), optional
+        Lowest and highest inputs of a box, over which ranges are certified too, as by `bound` in so many `seconds`.
 
     Examples
     --------
@@ -113,6 +122,7 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
     def fraction(rows: np.ndarray) -> float:
         return float(np.average(rows, weights=weights))
 
+    certified = [None] * len(circuit.layers) if within is None else bound(circuit, *within, seconds=seconds).sizes
     run = circuit.run(x)
     too_large = ~np.all([size <= CAPACITY for size in run.sizes], axis=0)  # NaN is too large as well
     anywhere = np.zeros(len(too_large), dtype=bool)
@@ -125,7 +135,8 @@ def range_report(circuit: Circuit, inputs: Any) -> RangeReport:
         exact = None
         if i == 0 and isinstance(inputs, Gaussian | GaussianMixture):
             exact = _tails((*layer.forms, *layer.gates), inputs)
-        rows.append(LayerRange(layer.name, layer.radius, expected, exact, fraction(left), float(np.max(size))))
+        counted = fraction(left), float(np.max(size))
+        rows.append(LayerRange(layer.name, layer.radius, expected, exact, *counted, certified[i]))
     return RangeReport(tuple(rows), fraction(anywhere), len(anywhere), fraction(too_large))
 
 
