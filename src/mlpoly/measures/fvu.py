@@ -127,7 +127,7 @@ def _beside_data(error: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU
             f"where the network bends. Use a fit on the data, mlpoly.fit(net, x, degree), and see "
             f"mlpoly.check(net, inputs, x).",
             DataWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return replace(error, data=data)
 

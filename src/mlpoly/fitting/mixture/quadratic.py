@@ -142,13 +142,13 @@ def _solve_iteratively(
         answers.append(x[:, : operator.size, : operator.size])
         solutions.append(solution)
     if any(s.interrupted for s in solutions):
-        warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=6)
+        warnings.warn("the mixture fit was interrupted; the polynomial found so far is returned.", stacklevel=7)
     out_of_sight = whitening.within < _OUT_OF_SIGHT
     if out_of_sight:
         warnings.warn(
             f"components are about {whitening.within**-0.5:.0e} of their own standard deviations apart: within them a "
             f"quadratic of {inputs.dim} inputs is determined only by rounding errors; use method='neuronwise'.",
-            stacklevel=6,
+            stacklevel=7,
         )
     converged = all(s.converged for s in solutions) and not out_of_sight
     iterations = max(len(s.history) for s in solutions)

@@ -120,7 +120,7 @@ def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -
             f"{_used(inputs)} samples cannot determine the {len(exponents)} monomials of degree {degree} in "
             f"{forward.shape[0]} directions: the answer will be the one of least norm among those that fit equally "
             f"well, and may be far off elsewhere. Use more samples, a lower degree, or method='neuronwise'.",
-            stacklevel=5,
+            stacklevel=6,
         )
     width = len(exponents) + net.dim_out
     problem = LeastSquares()
