@@ -36,8 +36,8 @@ def shape_section(page: Page, subject: Subject, fits: Fits) -> None:
     where = "on the rows of data" if on_rows else f"under {describe_inputs(subject.inputs)}, in closed form"
     weight = np.asarray(model.variance) / np.sum(model.variance)
     said = (
-        "The closest sum of functions of one input each. It knows how the inputs are correlated: what two of them say "
-        f"together is not counted twice. Of the variance of the outputs {where}, it explains "
+        "The closest sum of functions of one input each. The inputs may be correlated: what two of them have in common "
+        f"is not counted twice. Of the variance of the outputs {where}, it explains "
         f"{percent(float(model.additive @ weight), None)}"
     )
     if not on_rows:

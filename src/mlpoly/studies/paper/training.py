@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mlpoly.studies.paper.results import TrainingPoint
 
 _SAVE_EVERY = 1024  # steps between states from which a killed run resumes, beside the checkpoints
 _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress bar
+_SMALL = 2**24  # multiplications of a step's largest product, up to which a second thread gains less than it may cost
 _MOST = 10_000  # training images that a checkpoint is judged on
 
 
@@ -42,7 +44,8 @@ def train(images: Images, folder: str | Path, config: TrainConfig | None = None,
         return run
     trainer = _Trainer(images, config, device)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)), run.data)
-    with progress_bar(f"training, seed {config.seed}", config.steps) as update:
+    products = config.batch_size * config.hidden * images.train.shape[1]
+    with _few_threads(products), progress_bar(f"training, seed {config.seed}", config.steps) as update:
         for step in trainer.advance():
             if step in wanted:
                 save_checkpoint(run.path(step), step, trainer.averaged(), run.config, run.data)
@@ -51,6 +54,17 @@ def train(images: Images, folder: str | Path, config: TrainConfig | None = None,
             if step % _LOOK_EVERY == 0:
                 update(step, trainer.note())
     return run
+
+
+@contextmanager
+def _few_threads(products: int) -> Iterator[None]:
+    """One thread for steps of few multiplications: several wait for one another, for long on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if products < _SMALL else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _check_run(run: TrainingRun) -> None:
