@@ -1,7 +1,5 @@
 """Polynomials and lines fitted together under Gaussians and mixtures, from moments alone."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -63,10 +63,6 @@ def distance(one, two):
     return float(np.sum((terms_of(one) - terms_of(two)) ** 2))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What it finds
-# ---------------------------------------------------------------------------------------------------------------------
-
 QUADRATIC = {
     "square": lambda: network("MLP", "square", D, 5, OUT, seed=1),
     "affine maps before": lambda: mp.Chain(
@@ -189,11 +185,6 @@ def test_of_equal_components_a_mixture_is_one_of_them(degree):
     assert_close(found(x), alone(x), 1e-9)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Stopping
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def assert_same_fit(one, two):
     assert_close(terms_of(one), terms_of(two))
     assert one.report.converged == two.report.converged
@@ -248,22 +239,12 @@ def test_seeds_differ_and_repeat(small_chunks):
     assert distance(one, again) == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Array libraries
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def test_no_gradients_are_recorded():
     net = in_library(DEEP["two layers"](), TORCH64)
     net = map_arrays(net, lambda a: a.requires_grad_())
     poly = mp.fit(net, in_library(INPUTS, TORCH64), 2, method=Sampled(0.0, 2))
     assert not poly.quadratic.requires_grad
     assert torch.is_tensor(poly.linear)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Bad input
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def sampled_fit(net=ONE_LAYER, inputs=INPUTS, degree=1):

@@ -1,7 +1,5 @@
 """What every way to fit has in common: identities of networks and mixtures, array libraries, gradients, provenance."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

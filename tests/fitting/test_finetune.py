@@ -60,7 +60,7 @@ kinds = pytest.mark.parametrize("kind", ["dense", "chaos"])
 gates = pytest.mark.parametrize("gated", [False, True], ids=["mlp", "glu"])
 
 
-# -- what it does ----------------------------------------------------------------------------------
+# -- what it does ------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -154,7 +154,7 @@ def test_divergence_as_loss(one_logit):
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
 
 
-# -- where samples come from -----------------------------------------------------------------------
+# -- where samples come from -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["mixture", "gaussian", "array"])
@@ -186,7 +186,7 @@ def test_overfit_is_not_returned(monkeypatch):
     assert found.report.details["best_step"] == 0
 
 
-# -- how it runs -----------------------------------------------------------------------------------
+# -- how it runs -------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -274,7 +274,7 @@ def test_activation_of_the_user_in_their_own_library():
     np.testing.assert_allclose(one.quadratic, two.quadratic, rtol=1e-9)
 
 
-# -- what comes back -------------------------------------------------------------------------------
+# -- what comes back ---------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -296,7 +296,7 @@ def test_library_and_dtype_are_kept(kind, backend):
         np.testing.assert_allclose(to_numpy(found(x)), same(to_numpy(x)), rtol=1e-6, atol=1e-9)
 
 
-# -- parameters and learning rates -----------------------------------------------------------------
+# -- parameters and learning rates -------------------------------------------------------------------------------------
 
 
 def polynomial(kind, degree):
@@ -362,7 +362,7 @@ def test_whitening_makes_the_problem_well_conditioned():
     assert condition(8) < 1e6 < np.linalg.cond(raw) ** 2
 
 
-# -- bad input -------------------------------------------------------------------------------------
+# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

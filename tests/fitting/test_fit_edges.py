@@ -21,9 +21,6 @@ mlp, glu = (partial(kind, d=3, h=5, o=2) for kind in (networks.mlp, networks.glu
 NETS = pytest.mark.parametrize("build", [mlp, glu])
 
 
-# -- no variance ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", DEGREES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_neurons_without_variance_are_constants(activation, degree, rng):
@@ -64,9 +61,6 @@ def test_zero_weights_give_the_constant_network(build, degree, rng):
     poly = mp.fit(net, mp.Gaussian(np.ones(3), covariance(rng, 3)), degree)
     assert_close(poly(x), net(x))
     assert not np.any(poly.gradient(x))
-
-
-# -- shapes of the covariance -----------------------------------------------------------------------------------------
 
 
 @NETS
@@ -112,9 +106,6 @@ def test_identity_diagonal_and_full_covariance_agree(build, degree, rng):
     identity = mp.fit(net, mp.Gaussian(mean, np.eye(3)), degree)(x)
     assert_close(mp.fit(net, mp.Gaussian(mean), degree)(x), identity)
     assert_close(mp.fit(net, mp.Gaussian(mean, np.ones(3)), degree)(x), identity)
-
-
-# -- small and odd sizes ----------------------------------------------------------------------------------------------
 
 
 @NETS
@@ -168,9 +159,6 @@ def test_high_degree_stays_finite(build, rng):
     assert_close(poly.truncate(3)(x), mp.fit(net, gaussian, degree=3)(x))
 
 
-# -- parts left out ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", DEGREES)
 def test_without_a_readout_the_neurons_are_the_outputs(degree, rng):
     gaussian, x = mp.Gaussian(rng.standard_normal(3), covariance(rng, 3)), rng.standard_normal((6, 3))
@@ -208,9 +196,6 @@ def test_missing_biases_are_zeros(degree, rng):
     for short, explicit in pairs:
         assert_close(short(x), explicit(x), 1e-15)
         assert_close(mp.fit(short, gaussian, degree)(x), mp.fit(explicit, gaussian, degree)(x), 1e-15)
-
-
-# -- very large and very small weights --------------------------------------------------------------------------------
 
 
 def scaled(net, factor, dtype):

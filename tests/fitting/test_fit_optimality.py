@@ -14,11 +14,6 @@ import mlpoly as mp
 NODES = {1: 60, 2: 40, 3: 24, 4: 16}  # per axis; the smooth networks below are then integrated to 2e-11 or better
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The oracle: weighted least squares on a tensor Gauss-Hermite grid, in the monomials of x
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def monomial_coefficients(poly):
     """Coefficients (number of monomials, o): each entry of a symmetric tensor stands for its permutations."""
     c = poly.coefficients()
@@ -42,11 +37,6 @@ def least_squares(function, d, degree):
     x, w = grid(make_gaussian(d), NODES)
     q, r = factored_design(d, degree)
     return np.linalg.solve(r, q.T @ (np.sqrt(w)[:, None] * function(x)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Networks
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def make_gaussian(d, seed=1):
@@ -94,11 +84,6 @@ def test_not_optimal_under_another_gaussian(kind):
     assert np.max(np.abs(inner)) > 1e-3
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Networks that are polynomials come back exactly
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def test_bilinear_layer_has_its_own_coefficients():
     g = make_net("GLU", "identity", 4)
     c = mp.fit(g, make_gaussian(4), degree=2).coefficients()
@@ -115,11 +100,6 @@ def test_quadratic_layer_has_its_own_coefficients():
     assert_close(c.linear, 2 * net.W2 @ (net.b1[:, None] * net.W1))
     assert_close(c.constant, net.W2 @ net.b1**2 + net.b2)
     assert np.max(np.abs(c.tensor(3))) <= 1e-14
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Kinked activations: each neuron is integrated in coordinates that its kink cuts straight
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @cache

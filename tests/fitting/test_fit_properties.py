@@ -55,9 +55,6 @@ DEGREES = st.integers(0, 6)
 FACTORS = st.integers(-40, 40).map(lambda n: n / 10)
 
 
-# -- identities of the fit --------------------------------------------------------------------------------------------
-
-
 @given(CASES, DEGREES, DEGREES)
 def test_truncation_is_the_fit_of_lower_degree(case, high, low):
     low, high = sorted((low, high))

@@ -111,9 +111,6 @@ def test_preconditioner_inverts_the_operator_of_a_standard_normal(side, backend)
     assert not to_numpy(solved)[:, 5:, :].any()
 
 
-# -- sums in place -----------------------------------------------------------------------------------------------------
-
-
 def test_sums_in_place(backend):
     values = np.arange(12.0).reshape(3, 4)
     left, right = np.eye(3)[:, :2] + 1, np.arange(8.0).reshape(2, 4)

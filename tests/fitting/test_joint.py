@@ -1,7 +1,5 @@
 """All neurons fitted together on samples: against plain least squares, and never worse than neuron by neuron."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

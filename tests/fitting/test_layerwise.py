@@ -1,7 +1,5 @@
 """Fits of deep networks layer by layer: identities, every kind of inputs, and the guard against explosion."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

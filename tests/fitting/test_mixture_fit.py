@@ -49,9 +49,7 @@ def iterative(monkeypatch):
     monkeypatch.setattr(solver, "_DIRECT", 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Identities
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Identities --------------------------------------------------------------------------------------------------------
 
 
 SINGULAR = {  # dimension, components, rank of each: the cases of the matrix-free operator
@@ -200,9 +198,7 @@ def test_more_inputs_than_samples(rng):
     assert_close(poly(points(40)), fit_mixture_direct(net, mix, 2)(points(40)), 1e-9)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# An independent oracle: quadrature on the union of the components' tensor grids
-# ---------------------------------------------------------------------------------------------------------------------
+# -- An independent oracle: quadrature on the union of the components' tensor grids ------------------------------------
 
 NODES = {2: 40, 3: 24}  # per axis, by dimension
 SMOOTH = {"MLP": ("tanh", 0.3), "GLU": ("silu", 0.4)}  # activation, and the scale of weights that these nodes resolve
@@ -246,9 +242,7 @@ def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
     assert abs(total - unreachable - poly.report.misfit) <= 1e-9 * total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The solver
-# ---------------------------------------------------------------------------------------------------------------------
+# -- The solver --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -332,11 +326,7 @@ def test_warm_starts():
     nearby = replace(net, W1=net.W1 * (1 + 1e-3))
     warm = mp.fit(nearby, mix, 2, method=mp.methods.Exact(start=best, tolerance=1e-6))
     assert warm.report.iterations < cold
-    assert_close(
-        exactly(nearby, mix, 2, start=best)(points(30)),
-        exactly(nearby, mix, 2)(points(30)),
-        1e-9,
-    )
+    assert_close(exactly(nearby, mix, 2, start=best)(points(30)), exactly(nearby, mix, 2)(points(30)), 1e-9)
 
 
 @pytest.mark.parametrize("degree", range(3))
@@ -549,9 +539,7 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
     assert len(quick.report.history) == quick.report.iterations
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Array libraries
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Array libraries ---------------------------------------------------------------------------------------------------
 
 
 def test_weights_that_require_gradients():
@@ -564,9 +552,7 @@ def test_weights_that_require_gradients():
     assert not mp.fit(learning, mix, 2)(x).requires_grad
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mistakes
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Mistakes ----------------------------------------------------------------------------------------------------------
 
 NET, MIX = make_net("MLP", "relu", 3), mixture(3)
 

@@ -26,11 +26,6 @@ def neuronwise(net, mix, degree):
     return mp.fit(net, mix, degree, method="neuronwise")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where it is the optimum
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", range(8))
 @pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "tanh"), ("GLU", "silu"), ("GLU", "relu")])
 def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree):
@@ -39,11 +34,6 @@ def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree)
     best = mp.fit(net, mix, degree, method=mp.methods.Exact(tolerance=0))
     # 1e-10: raised to the power 7 at points two standard deviations out
     assert_close(neuronwise(net, mix, degree)(points(1)), best(points(1)), 1e-10)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Each neuron by itself, by quadrature
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def line(means, stds, weights, n=60):
@@ -111,11 +101,6 @@ def test_never_worse_than_the_pooled_gaussian(kind, degree):
     assert np.all(own <= other * (1 + 1e-9))
     assert np.sum(own) < 0.9 * np.sum(other)
     assert np.all(best <= own * (1 + 1e-9))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Properties
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", range(5))

@@ -1,7 +1,5 @@
 """The data themselves as inputs: least squares on samples, and every measure that takes inputs."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

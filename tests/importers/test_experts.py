@@ -1,7 +1,5 @@
 """Experts of mixtures as blocks: their networks and their order, against the model's own arithmetic."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

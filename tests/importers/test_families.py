@@ -3,8 +3,6 @@
 Each block is compared with the model's own tensors, or with a module that computes the same as there.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -195,7 +193,7 @@ def test_layers_of_torch_itself():
         assert_near(next(b for b in blocks if b.name == name).net()(x), y)
 
 
-# -- by structure, and not by name -----------------------------------------------------------------
+# -- by structure, and not by name -------------------------------------------------------------------------------------
 
 
 class Remote(nn.Module):
@@ -317,7 +315,7 @@ def test_bloom_with_slices_leaves_its_bias_out():
         find_blocks(model)[0].net()
 
 
-# -- weights ---------------------------------------------------------------------------------------
+# -- weights -----------------------------------------------------------------------------------------------------------
 
 
 def test_quantised_weights(llama):
@@ -366,7 +364,7 @@ def test_one_matrix_in_another_dtype():
     assert_near(net.W1, expected.W1, 1e-2)
 
 
-# -- activations -----------------------------------------------------------------------------------
+# -- activations -------------------------------------------------------------------------------------------------------
 
 REFUSED = {"gelu_10", "laplace", "sqrtsoftplus", "xielu"}
 
@@ -392,7 +390,7 @@ def test_functions_as_activations():
         activation_from_torch(nn.functional.softsign)
 
 
-# -- whole models ----------------------------------------------------------------------------------
+# -- whole models ------------------------------------------------------------------------------------------------------
 
 
 PATTERNS = {
@@ -568,7 +566,7 @@ def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
         find_blocks(ScaledLayer(D, 2, H))[0].net()
 
 
-# -- polynomials in the blocks' place --------------------------------------------------------------
+# -- polynomials in the blocks' place ----------------------------------------------------------------------------------
 
 
 FIRST = """
@@ -596,7 +594,7 @@ def test_blocks_are_found_whichever_module_was_imported_first():
     subprocess.run([sys.executable, "-c", FIRST, "mlpoly.importers.families"], check=True)
 
 
-# -- TransformerLens ------------------------------------------------------------------------------
+# -- TransformerLens ---------------------------------------------------------------------------------------------------
 
 
 def gelu_new(x):

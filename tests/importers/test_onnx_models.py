@@ -55,7 +55,7 @@ def assert_same(net, graph, x=None, tolerance=1e-12):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-# -- affine maps -----------------------------------------------------------------------------------
+# -- affine maps -------------------------------------------------------------------------------------------------------
 
 CHAINS = {
     "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
@@ -179,7 +179,7 @@ def test_gated_units_of_one_product(nodes):
     assert_same(mp.from_onnx(graph), graph)
 
 
-# -- activations -----------------------------------------------------------------------------------
+# -- activations -------------------------------------------------------------------------------------------------------
 
 ACTIVATIONS = {
     "relu": [("y Relu a")],
@@ -292,7 +292,7 @@ def test_clip_with_attributes_in_old_opsets():
     assert_same(net, graph, points(dtype=np.float32), 1e-5)
 
 
-# -- softmax and outputs ---------------------------------------------------------------------------
+# -- softmax and outputs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
@@ -366,7 +366,7 @@ def test_products_of_what_is_rounded_as_it_comes(zero):
     assert 0 < np.abs(rounding).max() <= step * np.abs(exact).sum(0).max()
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def test_files_with_weights_beside_them(tmp_path):

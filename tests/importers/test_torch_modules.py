@@ -84,7 +84,7 @@ class Gated(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
-# -- single layers ---------------------------------------------------------------------------------
+# -- single layers -----------------------------------------------------------------------------------------------------
 
 ACTIVATIONS = [
     *(nn.Identity(), nn.ReLU(), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.ReLU6(), nn.RReLU(0.1, 0.4), nn.PReLU(init=0.3)),
@@ -350,7 +350,7 @@ class LowRank(nn.Linear):
         return super().forward(x) + 1
 
 
-# -- Sequentials -----------------------------------------------------------------------------------
+# -- Sequentials -------------------------------------------------------------------------------------------------------
 
 
 PARTS = {
@@ -510,7 +510,7 @@ def test_numbers_that_overflow_in_both_are_no_difference():
     assert from_torch(module).dim_out == 3
 
 
-# -- classes ---------------------------------------------------------------------------------------
+# -- classes -----------------------------------------------------------------------------------------------------------
 
 
 def in_order(module, x):
@@ -730,7 +730,7 @@ def test_blocks_of_models_are_single_layers():
         blocks[2].net()
 
 
-# -- softmax ---------------------------------------------------------------------------------------
+# -- softmax -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("softmax", [nn.Softmax(-1), nn.Softmax(1), nn.LogSoftmax(-1)], ids=str)
@@ -753,7 +753,7 @@ def test_a_softmax_at_the_end_is_left_out(softmax, place):
     assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
 
 
-# -- errors ----------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def refuse(*parts):

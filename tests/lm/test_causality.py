@@ -1,7 +1,5 @@
 """Causal checks: blocks that are squares of their features, behind which everything is linear, do as predicted."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Moments of block inputs: tiny models with random weights, against NumPy on the tensors that plain hooks record."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversions of tiny models, in memory and on disk."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

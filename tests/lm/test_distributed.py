@@ -1,7 +1,5 @@
 """Two processes that torchrun starts, against one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

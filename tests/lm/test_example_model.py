@@ -1,7 +1,5 @@
 """The shipped language model: its language is what it says, its weights are small, and it has learned the rules."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import product

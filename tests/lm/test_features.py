@@ -1,7 +1,5 @@
 """Features of blocks: what they read and write, where they are large on text, and what steering them does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

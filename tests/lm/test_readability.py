@@ -1,7 +1,5 @@
 """Readability: features planted in tokens are read perfectly, noise is not, and areas are those of scikit-learn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

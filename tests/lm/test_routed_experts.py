@@ -1,7 +1,5 @@
 """Moments, errors and grafts of experts: against the tokens that a hook on the whole mixture sees routed to each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups of tokens by k-means of a block's inputs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

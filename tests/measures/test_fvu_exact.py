@@ -40,9 +40,6 @@ def polynomials(net, inputs, other):
     }
 
 
-# -- tensor quadrature -------------------------------------------------------------------------------------------------
-
-
 def by_quadrature(f, p, weight):
     """Total, per output and flattened, from values (n, o)."""
     mean = weight @ f
@@ -81,9 +78,6 @@ def test_the_standard_error_is_calibrated(rng):
     scores = np.array([(float(s.total) - exact) / float(s.standard_error) for s in seen])
     assert abs(scores.mean()) < 0.5
     assert 0.8 < scores.std() < 1.25
-
-
-# -- exact relations ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "activation"), [(mlp, "relu"), (glu, "silu")])
@@ -196,9 +190,6 @@ def test_gradients_do_not_move_a_polynomial_with_the_network(build, bound, rng):
     assert torch.autograd.gradcheck(error, weights, fast_mode=True)
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
-
-
 def test_bad_input(rng):
     net, inputs = mlp(rng, "relu"), gaussian(rng)
     poly = mp.fit(net, inputs, degree=2)
@@ -230,9 +221,6 @@ def test_constant_outputs_are_named(activation, rng):
     twice = mp.MLP(net.W1[[0, 0]], net.b1[[0, 0]], np.array([[1.0, -1.0]]), None, activation)
     with pytest.raises(ValueError, match="no variance"):
         fvu(twice, mp.fit(twice, inputs, degree=1), inputs)
-
-
-# -- classifiers on data -----------------------------------------------------------------------------------------------
 
 
 def test_kl_against_plain_numpy(rng):

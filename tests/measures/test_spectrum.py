@@ -30,9 +30,6 @@ D, H, OUT = 4, 9, 3
 NETS = [(mlp, "relu"), (mlp, "hardtanh"), (mlp, "gelu"), (mlp, "silu"), (glu, "silu"), (glu, "relu"), (glu, "gelu")]
 
 
-# -- identities --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "activation"), NETS)
 def test_sums_to_the_total(kind, activation, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
@@ -83,9 +80,6 @@ def test_one_relu():
     s = degree_spectrum(mp.MLP(np.eye(1), None, None, None, "relu"), mp.Gaussian.standard(1), degree=3)
     np.testing.assert_allclose(s.total, [0.5 - 0.5 / math.pi], rtol=1e-13)
     np.testing.assert_allclose(s.variance[:, 0], [0.25, 0.25 / math.pi, 0], atol=1e-15)
-
-
-# -- invariances -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("activation", ["relu", "step", "silu", "elu"])
@@ -148,9 +142,6 @@ def test_mixture_is_within_plus_between(rng):
     assert np.all(s.between > 0)
     one = GaussianMixture.of(np.array([1.0]), parts[:1])
     np.testing.assert_allclose(degree_spectrum(net, one).variance, degree_spectrum(net, parts[0]).variance, rtol=1e-12)
-
-
-# -- backends, pictures, errors ----------------------------------------------------------------------------------------
 
 
 QUICK = itertools.product([mlp, glu], [NUMPY32, TORCH64, TORCH32])

@@ -40,9 +40,6 @@ def shares(models, images, labels):
     return [float(accuracy_of_outputs(m(images), labels)) for m in models]
 
 
-# -- ablation ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["mlp", "glu"])
 def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
     net, linear, quadratic, x, labels = data(kind=kind)
@@ -104,9 +101,6 @@ def test_the_seed_decides_the_random_directions():
     assert np.array_equal(np.random.get_state()[1], state)
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
 def test_pictures():
     net, linear, quadratic, x, labels = data()
     found = ablation_pictures(AttackCase(net, linear, quadratic, x, labels), label=2)
@@ -136,9 +130,6 @@ def test_pictures_of_classes_never_right_or_never_there():
     assert_close(found.digits, x[[1, 3]])  # the first 0, as none is right; the right 2, not the first
     assert found.ladder.shape == (4, 3)
     assert_close(found.ladder[-1], np.zeros(3), 1e-7)
-
-
-# -- steering ----------------------------------------------------------------------------------------------------------
 
 
 def test_eigenvector_steering_is_plain_evaluation_on_moved_images():
@@ -203,9 +194,6 @@ def test_a_known_outcome(rng):
     assert near.fvu < 1e-20  # the network is its quadratic
     assert far.fvu < 1e-9  # logits of 1e6 and slopes of 1e3: rounding alone is 1e-13 of the spread, squared
     assert abs(far.kl) < 1e-9
-
-
-# -- libraries, manners ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)

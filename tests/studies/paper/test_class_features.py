@@ -21,8 +21,6 @@ def dense():
     return mp.polynomials.DensePolynomial(*parts)
 
 
-# -- features ----------------------------------------------------------------------------------------------------------
-
 WEIGHTS = np.array([[3.0, -2.0, 1.0, 0.5, -0.25, 0.125], [-1.0, -2.0, -3.0, 0.0, 0.0, 0.0]])
 
 
@@ -74,9 +72,6 @@ def test_vectors_are_eigenvectors_of_the_coefficients():
             assert list(np.abs(values)) == sorted(np.abs(values), reverse=True)
         assert_close(found.spectrum, np.linalg.eigvalsh(Q)[::-1], 1e-6)
         assert_close(found.linear, quadratic.linear[found.label], 1e-6)
-
-
-# -- alignment ---------------------------------------------------------------------------------------------------------
 
 
 def step_of(step, positive, negative=(), label=0):

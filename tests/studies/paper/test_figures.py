@@ -60,9 +60,6 @@ def labels(panel, kind=Curve):
     return [m.label for m in panel.marks if isinstance(m, kind)]
 
 
-# -- over seeds --------------------------------------------------------------------------------------------------------
-
-
 def test_curve_over_seeds(results):
     records = of(results.dynamics, degree=1, inputs="mixture")
     records[0] = replace(records[0], fvu_test=math.nan)
@@ -85,9 +82,6 @@ def test_step_axis():
     short = step_axis([1, 2, 4, 8, 16], phases=True)
     assert [text for _, text in short.ticks] == ["1", "2", "4", "8", "16"] and short.guides == []
     assert step_axis([0]).limits[1] > 1
-
-
-# -- over training -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,9 +145,6 @@ def test_spectra(results, inputs, words):
     assert chart.panels[0].choice == ("N(mean, cov)", "left above each degree")  # where the differences are seen
 
 
-# -- features ----------------------------------------------------------------------------------------------------------
-
-
 def test_training_features(results):
     steps = results.features.steps
     gallery = training_gallery(steps, 8, SHAPE, columns=5)
@@ -183,9 +174,6 @@ def test_missing_eigenvectors_leave_a_gap(results):
     steps[0] = replace(steps[0], negative=np.zeros(0), negative_vectors=np.zeros((0, math.prod(SHAPE))))
     rows = training_gallery(steps, 3, SHAPE).rows
     assert [cell is None for _, row in rows for cell in row] == [False] * 4 + [True] + [False] * 3
-
-
-# -- attacks -----------------------------------------------------------------------------------------------------------
 
 
 def test_ablation(ablations):
@@ -237,9 +225,6 @@ def test_attacked_images(results):
     long = replace(pictures, ladder=ladder, ladder_choices=(5,) * len(ladder))
     shown = [cell.above for cell in attack_gallery(long, CLASSES, SHAPE, 11).rows[0][1]]
     assert shown[0] == "k = 0" and shown[-1] == f"k = {len(ladder) - 1}" and len(set(shown)) == 11
-
-
-# -- files and errors --------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_cut_off(results, ablations, steering):

@@ -89,9 +89,6 @@ def calls(monkeypatch):
     return seeds
 
 
-# -- everything is there -----------------------------------------------------------------------------------------------
-
-
 def assert_complete(folder: Path, figures) -> None:
     """Report, results, tables that parse, and figures in both formats."""
     results = read_results(folder)
@@ -181,9 +178,6 @@ def test_damaged_results_are_not_replaced(data, tmp_path, quick):
         reproduce(tmp_path, str(data), **options)
 
 
-# -- computed once -----------------------------------------------------------------------------------------------------
-
-
 def test_second_call_finds_everything(whole, data, quick, never):
     before = content(whole)
     reproduce(whole, str(data), train=TRAIN, fits=FITS)
@@ -239,9 +233,6 @@ def test_interrupt_at_every_stage(whole, data, tmp_path, quick, stage):
         assert {'id="features"', 'id="fvu"'} <= set(re.findall(r'id="\w+"', (tmp_path / "report.html").read_text()))
     reproduce(tmp_path, str(data), train=TRAIN, fits=FITS)
     assert content(tmp_path) == content(whole)
-
-
-# -- other networks and other wishes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,6 @@ def folder(results, tmp_path_factory):
     return folder
 
 
-# -- there and back ----------------------------------------------------------------------------------------------------
-
-
 def test_round_trip(results, folder):
     assert_equal(dataclasses.replace(read_results(folder), about={}), dataclasses.replace(results, about={}))
     assert any(math.isnan(p.fvu_own) for p in results.dynamics)  # the invented ones have one of everything
@@ -51,9 +48,6 @@ def test_numbers_are_readable_and_images_are_not_among_them(folder):
     content = json.loads((folder / "results" / "everything-else.json").read_text())
     assert content["dynamics"][2]["fvu_own"] is None
     assert content["features"]["steps"][0]["linear"] == {"array": "features.steps.0.linear"}
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def read(path):
@@ -77,9 +71,6 @@ def test_tables(results, tmp_path):
     assert [c["holds"] for c in claims] == ["" if c.holds is None else str(c.holds) for c in results.claims]
     spectra = read(tmp_path / "tables" / "spectra.csv")
     assert [float(spectra[1][f"shares_{i}"]) for i in range(1, 7)] == list(results.spectra[1].shares)
-
-
-# -- words -------------------------------------------------------------------------------------------------------------
 
 
 def shown(result):
