@@ -1,7 +1,5 @@
 """Models of llama2.c: files written from models of transformers come back as they were."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readability: features planted in tokens are read perfectly, noise is not, and areas are those of scikit-learn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +11,8 @@ from support import tiny_models
 from support.mistakes import assert_explained, mistakes
 from support.tiny_models import VOCABULARY, D, token_ids
 
-import mlpoly as mp
 from mlpoly.importers import find_blocks
-from mlpoly.lm import FeatureSet, block_features, read_features, readability, with_scores
+from mlpoly.lm import FeatureSet, readability
 from mlpoly.lm.model.identity import weights_fingerprint
 
 MODEL = tiny_models.llama(initializer_range=0.3)
@@ -123,15 +120,6 @@ def test_sequences_of_one_token() -> None:
     train, new = torch.arange(1, VOCABULARY).repeat(4)[:, None], torch.arange(1, VOCABULARY)[:, None]
     (found,) = readability(MODEL, planted(lambda ids: ids == 7), [train], [new])
     assert (found.current, found.recent, found.tree) == (1.0, 1.0, 1.0)
-
-
-def test_scores_stand_in_the_reading() -> None:
-    features = block_features(mp.fit(BLOCK.net(), mp.Gaussian.standard(D), 2), MODEL, BLOCK.name, "random", 2)
-    scores = readability(MODEL, features, TRAIN, HELD_OUT)
-    made = with_scores(read_features(MODEL, features, HELD_OUT), readability=scores)
-    assert [r.readability for r in made] == list(scores)
-    assert f"the {scores[0].side} side on held-out text" in str(made[0])
-    assert "random 1" in str(scores)
 
 
 def other_model() -> Any:

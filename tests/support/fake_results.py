@@ -1,7 +1,5 @@
 """Invented results of a reproduction, as large as true ones: three seeds, steps to 2^14, 28 x 28 pixels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of llama2.c from models of transformers: what its export writes."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands: a dataclass of options each, whose method imports what it runs."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field

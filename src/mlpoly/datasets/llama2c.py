@@ -1,7 +1,5 @@
 """stories260K, a model of llama2.c, as a folder that `load_model` reads, and text that it writes."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Download data sets and a small model into the user's cache, with checksums, from the first mirror that answers."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

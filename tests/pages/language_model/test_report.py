@@ -1,7 +1,5 @@
 """The report of a language model: one file with the right numbers, alive in a real browser, whatever the tokens."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -138,9 +136,6 @@ def test_the_page_says_how_the_polynomials_were_made(tmp_path):
 def test_sections_without_results_are_left_out(tmp_path):
     page = write_lm_report(LmResults({"version": "1"}, (), ()), tmp_path / "report.html").read_text(encoding="utf-8")
     assert sections(page) == ["rerun"]
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """`mlpoly lm` from the outside: a tiny random model in a folder, token ids in a file, and what it leaves behind."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -4,7 +4,6 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-import torch
 from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, make
 
 import mlpoly as mp
@@ -40,9 +39,6 @@ def shares(models, images, labels):
     return [float(accuracy_of_outputs(m(images), labels)) for m in models]
 
 
-# -- ablation ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["mlp", "glu"])
 def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
     net, linear, quadratic, x, labels = data(kind=kind)
@@ -59,16 +55,6 @@ def test_every_accuracy_is_that_of_plain_evaluation(monkeypatch, kind):
         assert_close([a.network, a.linear, a.quadratic], np.mean(each, axis=0))
     for basis in bases:
         assert_close(basis @ basis.T, np.eye(OUT), 1e-12)
-
-
-def test_the_quadratic_itself_after_ablation_and_not_only_its_accuracy():
-    case = AttackCase(*data())
-    for basis in (basis for bases in attack._bases(case, np.eye(D), 0, 2).values() for basis in bases):
-        found = list(attack._ablated(case, basis))
-        assert len(found) == OUT + 1
-        for k, (left, logits) in enumerate(found):
-            assert_close(left, mp.ablate(case.images, basis[:k]))
-            assert_close(logits, case.quadratic(left), 1e-12)
 
 
 def test_directions_are_what_they_are_called(rng):
@@ -92,21 +78,6 @@ def test_a_silenced_linear_map_says_its_constant():
     assert control.network > last.network + 0.1
 
 
-def test_the_seed_decides_the_random_directions():
-    case = AttackCase(*data())
-    np.random.seed(1)
-    state = np.random.get_state()[1].copy()
-    one, again, other = (
-        [a for a in ablation_curve(case, np.eye(D), seed=s) if a.directions == "random"] for s in (0, 0, 1)
-    )
-    assert one == again
-    assert [a.network for a in one] != [a.network for a in other]
-    assert np.array_equal(np.random.get_state()[1], state)
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
 def test_pictures():
     net, linear, quadratic, x, labels = data()
     found = ablation_pictures(AttackCase(net, linear, quadratic, x, labels), label=2)
@@ -125,20 +96,6 @@ def test_pictures():
     assert found.choices == tuple(net(mp.ablate(digits, basis)).argmax(axis=1))
     assert found.ladder.dtype == found.digits.dtype == found.ablated.dtype == np.float32
     assert all(type(c) is int for c in (*found.labels, *found.choices, *found.ladder_choices))
-
-
-def test_pictures_of_classes_never_right_or_never_there():
-    reader = mp.MLP(np.eye(3), None, None, None, "identity")  # chooses the largest pixel
-    fits = (mp.fit(reader, mp.Gaussian.standard(3), degree) for degree in (1, 2))
-    x = np.eye(3)[[0, 1, 1, 2]]
-    found = ablation_pictures(AttackCase(reader, *fits, x, np.array([2, 0, 0, 2])), label=0)
-    assert found.labels == (0, 2)
-    assert_close(found.digits, x[[1, 3]])  # the first 0, as none is right; the right 2, not the first
-    assert found.ladder.shape == (4, 3)
-    assert_close(found.ladder[-1], np.zeros(3), 1e-7)
-
-
-# -- steering ----------------------------------------------------------------------------------------------------------
 
 
 def test_eigenvector_steering_is_plain_evaluation_on_moved_images():
@@ -205,9 +162,6 @@ def test_a_known_outcome(rng):
     assert abs(far.kl) < 1e-9
 
 
-# -- libraries, manners ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("backend", [TORCH64, TORCH32], ids=lambda b: b.name)
 def test_torch_gives_what_numpy_gives(backend):
     def curves(given):
@@ -226,16 +180,3 @@ def test_torch_gives_what_numpy_gives(backend):
     assert_close(steering[:, 3:], exact_steering[:, 3:], 1e-9 if backend is TORCH64 else 1e-5)
     assert_close(pictures.ladder, exact_pictures.ladder, 1e-6 if backend is TORCH64 else 1e-4)
     assert pictures.labels == exact_pictures.labels
-
-
-def test_inputs_are_not_mutated():
-    """NumPy's are read-only already and raise; torch's are compared."""
-    net, linear, quadratic, x, labels = given = data(TORCH64)
-    labels = torch.tensor(labels)
-    arrays = (x, labels, net.W1, linear.linear, quadratic.linear, quadratic.quadratic)
-    before = [a.clone() for a in arrays]
-    case = AttackCase(*given[:4], labels)
-    ablation_curve(case, torch.eye(D, dtype=torch.float64), seed=0)
-    ablation_pictures(case)
-    steering_curve(case, seed=0, strengths=[0.5])
-    assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))

@@ -1,7 +1,5 @@
 """What each block of a model writes: fractions of its variance by polynomial degree, and by output direction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Do features do what is said of them? Predicted changes of a block and of the logits against those of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,7 +148,7 @@ def _compared(
     one: FeatureSet,
     block: Block,
     poly: Any,
-    path: _DirectPath,
+    path: "_DirectPath",
     rates: Tensor,
 ) -> Iterator[tuple[str, Tensor]]:
     """Name and products (3,) of each comparison of predicted and measured changes for one feature on a batch.
@@ -216,7 +214,7 @@ class _DirectPath:
     gram: Tensor  # (o, o) their products, so that no predicted logits are ever laid out
 
     @classmethod
-    def of(cls, model: nn.Module, block: str, wiring: Trace) -> _DirectPath:
+    def of(cls, model: nn.Module, block: str, wiring: Trace) -> "_DirectPath":
         weight = unembedding(model)
         dtype = torch.promote_types(weight.dtype, torch.float32)
         rows = torch.cat([logit_directions(model, block, part, wiring).to(dtype) for part in weight.split(_ROWS)])

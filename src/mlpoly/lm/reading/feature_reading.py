@@ -1,7 +1,5 @@
 """A feature as it is seen on text, in words and in a table, with the scores that it has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Can a feature be read? How well the last few tokens predict, on held-out text, whether it is active."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sections about the blocks: how far their polynomials are off, what the model loses, and the degree spectra."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

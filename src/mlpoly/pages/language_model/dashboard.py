@@ -1,7 +1,5 @@
 """A dashboard of features: a card for each, with its contexts, and a search over all of them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The page: a summary on top, then its sections in order, with the style and the script that they need."""
 
-from __future__ import annotations
-
 import math
 from os import PathLike
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reproduction of the paper as one page: what it claims, what was measured, what to look at, how to rerun it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import product

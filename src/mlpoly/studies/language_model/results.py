@@ -1,7 +1,5 @@
 """Results of a study of a language model, and tables of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -33,7 +31,7 @@ class LmResults:
         object.__setattr__(self, "losses", tuple(sorted(self.losses, key=_order)))
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> LmResults:
+    def load(cls, folder: str | PathLike[str]) -> "LmResults":
         """Read the results of a study, finished or not, from its folder."""
         return Study.open(folder, cls).results
 

@@ -1,7 +1,5 @@
 """The stages of a study of a language model, one function each, which add what the results do not have yet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 One change is applied to all test images: directions are removed from them, or they are moved along a direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -140,7 +138,7 @@ def steering_curve(
     return found
 
 
-def _measured(case: AttackCase, line: _Line, t: float) -> list[float]:
+def _measured(case: AttackCase, line: "_Line", t: float) -> list[float]:
     """Accuracies of network, linear and quadratic, FVU and KL of the quadratic, t along the line."""
     moved = case.images + t * line.move
     logits, quadratic = widen(case.net(moved)), case.base + t * line.slope + t**2 * line.bend

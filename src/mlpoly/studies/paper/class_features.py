@@ -1,7 +1,5 @@
 """Eigenfeatures of every class over training (figure 1; MATH 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

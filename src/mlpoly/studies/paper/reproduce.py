@@ -1,7 +1,5 @@
 """The paper's experiments in a study's folder, one function for each stage, and `reproduce`, which runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -49,7 +47,7 @@ class PaperStudy:
     device: str
 
     @classmethod
-    def open(cls, folder: str | PathLike[str]) -> PaperStudy:
+    def open(cls, folder: str | PathLike[str]) -> "PaperStudy":
         """The study in a folder, with its data."""
         store = Study.open(folder, Results)
         config, data = store.about["config"], store.about["data"]

@@ -1,7 +1,5 @@
 """Records of what a reproduction found, one per measurement; tables, figures and the report are made from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any

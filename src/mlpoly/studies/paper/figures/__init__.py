@@ -1,7 +1,5 @@
 """Every figure of the paper described once, for the report and for files; here the files, and tables (CSV)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

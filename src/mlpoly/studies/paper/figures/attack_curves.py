@@ -1,7 +1,5 @@
 """Attacks found in the polynomials: accuracy without singular directions, and on images that are moved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
