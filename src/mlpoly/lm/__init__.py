@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mlpoly.lm.moments.groups import TokenClusters as TokenClusters
     from mlpoly.lm.reading.attribution import attribute as attribute
     from mlpoly.lm.reading.block_features import block_features as block_features
-    from mlpoly.lm.reading.block_spectra import block_forms as block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra as block_spectra
     from mlpoly.lm.reading.causality import check_features as check_features
     from mlpoly.lm.reading.contexts import read_features as read_features
@@ -48,7 +47,6 @@ _MODULES = {
     "evaluate": "mlpoly.lm.evaluation.losses",
     "Evaluation": "mlpoly.lm.evaluation.losses",
     "block_spectra": "mlpoly.lm.reading.block_spectra",
-    "block_forms": "mlpoly.lm.reading.block_spectra",
     "block_features": "mlpoly.lm.reading.block_features",
     "FeatureSet": "mlpoly.lm.reading.feature_set",
     "read_features": "mlpoly.lm.reading.contexts",

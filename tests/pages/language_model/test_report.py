@@ -13,7 +13,7 @@ from mlpoly.lm import feature_page
 from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
 from mlpoly.lm.reading.readability import ReadabilityScore
@@ -22,7 +22,7 @@ from mlpoly.studies.language_model.results import LmResults
 
 BLOCKS = tuple(f"model.layers.{i}.mlp" for i in range(3))
 TOKENS = ("Once", " upon", NASTY, "\n", "\x00", " <b>", "é", "\\u003c", " ")
-SECTIONS = ["fvu", "loss", "spectrum", "forms", "features", "prompt", "rerun"]
+SECTIONS = ["fvu", "loss", "spectrum", "features", "prompt", "rerun"]
 
 
 def scores(rng: np.random.Generator, prefix: str) -> tuple[TokenScore, ...]:
@@ -76,9 +76,7 @@ def fake_results() -> LmResults:
         "seconds": {"collect": 1.0},
     }
     spectra = [BlockSpectrum(name, (0.5, 0.3, 0.1), 0.1) for name in BLOCKS]
-    forms = [FormSpectrum(name, k, 0.3, (0.5, 0.25, 0.125)) for name in BLOCKS for k in (1, 2)]
-    read = tuple(features), tuple(forms)
-    return LmResults(about, tuple(errors), tuple(losses), tuple(spectra), *read, attribution)
+    return LmResults(about, tuple(errors), tuple(losses), tuple(spectra), tuple(features), attribution)
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +106,6 @@ def test_the_numbers_are_those_of_the_results(path):
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
     assert all(t["customdata"] == [[block] for block in BLOCKS] for t in plot["traces"])  # what a pointer reads
-    forms = island(page, "plot-forms-data")
-    first, four = (forms["traces"][view["traces"][1]] for view in forms["views"][:2])
-    assert first["name"] == "degree 2" and first["y"] == [0.5] * 3 and four["y"] == [0.875] * 3
     medians = re.search(r"<tr><th[^>]*>Logits, removed, correlation</th>(.*?)</tr>", page)[1]
     assert re.findall(r">([\d.]+)<", medians) == ["0.750", "0.600"]  # of six ranks, and of three
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
