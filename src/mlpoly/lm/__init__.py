@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mlpoly.lm.reading.contexts import read_features as read_features
     from mlpoly.lm.reading.feature_reading import with_scores as with_scores
     from mlpoly.lm.reading.feature_set import FeatureSet as FeatureSet
-    from mlpoly.lm.reading.readability import readability as readability
     from mlpoly.lm.reading.steering import steer as steer
     from mlpoly.lm.text.token_batches import split_text as split_text
     from mlpoly.lm.text.token_batches import token_batches as token_batches
@@ -51,7 +50,6 @@ _MODULES = {
     "FeatureSet": "mlpoly.lm.reading.feature_set",
     "read_features": "mlpoly.lm.reading.contexts",
     "check_features": "mlpoly.lm.reading.causality",
-    "readability": "mlpoly.lm.reading.readability",
     "with_scores": "mlpoly.lm.reading.feature_reading",
     "steer": "mlpoly.lm.reading.steering",
     "attribute": "mlpoly.lm.reading.attribution",

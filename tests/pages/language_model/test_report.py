@@ -16,7 +16,6 @@ from mlpoly.lm.reading.attribution import Attribution
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
-from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.pages.language_model.page import write_lm_report
 from mlpoly.studies.language_model.results import LmResults
 
@@ -39,12 +38,19 @@ def reading(rng: np.random.Generator, block: str, kind: str, rank: int, contexts
             found.append(Context(tokens, tuple(float(v) for v in sign * rng.uniform(0, 3, 6)), 5))
         return tuple(found)
 
-    causal = CausalScore(0.5 + 0.1 * rank, 0.51, 0.52, -0.53, 100, block_correlation=0.54, block_slope=0.55)
-    readable = ReadabilityScore(0.9, 0.91, math.nan, "negative")
+    causal = CausalScore(
+        0.5 + 0.1 * rank,
+        0.51,
+        100,
+        direct_correlation=0.52,
+        direct_slope=-0.53,
+        block_correlation=0.54,
+        block_slope=0.55,
+    )
     histogram = tuple(np.diff(np.linspace(0, 1, 65)))
     about = (f"{kind} {rank}", rank, True, 1.0, 0.25 / (rank + 1), 0.031, histogram)
     ends = scores(rng, f"{block[-5]}R "), scores(rng, f"{block[-5]}L ")
-    return FeatureReading(block, kind, *about, side(1), side(-1), *ends, causal, readable)
+    return FeatureReading(block, kind, *about, side(1), side(-1), *ends, causal)
 
 
 def fake_results() -> LmResults:
@@ -174,11 +180,9 @@ def test_cards_have_what_the_results_have(browser):
     # The scores, beside the medians of the three random directions of the block.
     cells = "return [...arguments[0].rows].map(row => [...row.cells].map(cell => cell.textContent).join(' | '))"
     tables = [browser.run(cells, table) for table in browser.run("return [...document.querySelectorAll('.scores')]")]
-    assert tables[:2] == [
-        ["Predicted | corr. | slope | random", "Logits, removed | 0.50 | 0.51 | 0.60",
-         "Logits, doubled | 0.52 | −0.53 | 0.52", "Block, removed | 0.54 | 0.55 | 0.54"],
-        ["Read from text, negative side | area | random", "Current token | 0.90 | 0.90",
-         "Last few tokens | 0.91 | 0.91"],
+    assert tables[0] == [
+        "Predicted | corr. | slope | random", "Logits, removed | 0.50 | 0.51 | 0.60",
+        "Logits, its write | 0.52 | −0.53 | 0.52", "Block, removed | 0.54 | 0.55 | 0.54",
     ]  # fmt: skip
     browser.run("document.querySelector('.features + .more').click()")
     assert len(texts(browser, ".feature")) == 18
@@ -215,7 +219,7 @@ def test_the_search_finds_and_hides(browser):
 def test_features_by_themselves_make_a_page(window, tmp_path):
     rng = np.random.default_rng(1)
     readings = [reading(rng, BLOCKS[0], "neuron", i) for i in range(2)]
-    readings = [replace(r, causal=None, readability=None) for r in readings]
+    readings = [replace(r, causal=None) for r in readings]
     path = feature_page(readings, tmp_path / "deep" / "features.html", title=NASTY)
     assert path.stat().st_size < 200_000  # without plots there is no library for them
     window.resize(400, 900)

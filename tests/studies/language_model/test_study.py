@@ -103,7 +103,6 @@ def test_the_numbers_agree_with_one_another(run):
     for feature in results.features:
         assert sum(feature.histogram) == pytest.approx(1) and feature.positive and feature.negative
         assert feature.causal.tokens == 64 and np.isfinite(feature.causal.correlation)
-        assert feature.readability is not None and feature.readability.feature == feature.name
         assert feature.positive[0].value >= feature.positive[-1].value > feature.negative[0].value
     with (out / "tables/features.csv").open(encoding="utf-8") as file:
         assert [float(row["explained"]) for row in csv.DictReader(file)] == [f.explained for f in results.features]

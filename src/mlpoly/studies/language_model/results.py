@@ -64,11 +64,7 @@ def write_tables(results: LmResults, folder: Path) -> None:
 
 def _feature_row(feature: FeatureReading) -> dict[str, Any]:
     """A feature in a line, with all of its scores."""
-    scores = {
-        f"{part}_{name}": value
-        for part in ("causal", "readability")
-        for name, value in (to_plain(getattr(feature, part)) or {}).items()
-        if name not in ("block", "feature")
-    }
+    scores = (to_plain(feature.causal) or {}).items()
     own = {"block": feature.block, "kind": feature.kind} | feature.row()
-    return own | {"active": feature.active, "strength": feature.strength} | scores
+    own |= {"active": feature.active, "strength": feature.strength}
+    return own | {f"causal_{name}": value for name, value in scores if name not in ("block", "feature")}

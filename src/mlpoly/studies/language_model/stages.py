@@ -20,13 +20,12 @@ from mlpoly.lm.reading.causality import check_features
 from mlpoly.lm.reading.contexts import read_features
 from mlpoly.lm.reading.feature_reading import with_scores
 from mlpoly.lm.reading.feature_set import FeatureSet
-from mlpoly.lm.reading.readability import readability
 from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults
 from mlpoly.studies.study import Study
 
 _CONTROLS = 5  # random directions of each block
-_CHECKED = 512  # tokens on which the model runs with features changed, three times for each of them
+_CHECKED = 512  # tokens on which the model runs with features removed, twice for each of them
 
 
 @dataclass
@@ -128,8 +127,7 @@ def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
         return {}
     readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
     causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
-    scores = readability(model, sets, study.train, held_out)
-    return {"features": tuple(with_scores(readings, causal, scores))}
+    return {"features": tuple(with_scores(readings, causal))}
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:
