@@ -203,15 +203,6 @@ def test_deterministic(kind):
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)
 
 
-def test_history():
-    net = network()
-    for steps, looks in ((40, 21), (7, 8)):
-        report = finetune(net, wrong("dense", net), mixture(), steps=steps, batch_size=64).report
-        assert len(report.history) == looks
-        assert report.history[0] == (0, report.details["fvu_before"])
-        assert report.history[-1][0] == steps
-
-
 def test_interrupt_keeps_the_best(monkeypatch):
     net, inputs, step, calls = network(), mixture(), descent.Descent._step, []
 
@@ -327,19 +318,6 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     assert np.abs(one - expected).max() > 1e-3
     two = made.build(moved_on)(everywhere).numpy()
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-10 * np.abs(one).max())
-
-
-@kinds
-def test_curvature_is_that_of_the_jacobian(kind):
-    net = network()
-    x = torch.tensor(mixture().sample(300, seed=1))
-    problem = trainable(in_torch(wrong(kind, net)), x, 4096)
-    theta = tuple(p[:1] for p in problem.parameters)
-    parts = torch.autograd.functional.jacobian(lambda *theta: problem.build(theta)(x), theta)
-    flat = [p.reshape(p.shape[0] * p.shape[1], -1) for p in parts]
-    units = descent.steps_of(problem, x, 0)
-    scaled = torch.cat([p * math.sqrt(u) for p, u in zip(flat, units, strict=True)], dim=1)
-    assert float(torch.linalg.matrix_norm(scaled, 2)) ** 2 / len(x) == pytest.approx(1, rel=0.1)
 
 
 def test_whitening_makes_the_problem_well_conditioned():

@@ -160,15 +160,6 @@ def test_padding_does_not_count_and_tokens_are_limited() -> None:
     assert check_features(model, features, TEXT, tokens=20)[0].tokens == 20
 
 
-def test_sequences_of_one_token() -> None:
-    model = bilinear()
-    inputs, poly, rows = squares(model)
-    features = block_features(poly, model, LAST, "direction", directions=rows[:1], inputs=inputs)
-    (found,) = check_features(model, features, [torch.arange(1, 9)[:, None]])
-    assert found.tokens == 8
-    near(found.correlation, found.slope)
-
-
 def test_scores_stand_in_the_reading() -> None:
     model = bilinear()
     inputs, poly, rows = squares(model)
