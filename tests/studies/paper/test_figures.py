@@ -10,7 +10,7 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart
 from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, fit_name, spectrum_chart
@@ -18,7 +18,6 @@ from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distanc
 CLASSES = [*"01234", "five", *"6789"]
 MODELS = ("network", "linear", "quadratic")
 DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
-MOVES = {"eigenvector": "along an eigenvector", "noise": "by noise", "random": "along a random vector"}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +28,6 @@ def results():
 @pytest.fixture(scope="module")
 def ablations(results):
     return [a for attack in results.attack for a in attack.ablations]
-
-
-@pytest.fixture(scope="module")
-def steering(results):
-    return [s for attack in results.attack for s in attack.steering]
 
 
 def of(rows, **wanted):
@@ -177,21 +171,7 @@ def test_ablation(ablations):
     assert labels(alone.panels[0]) == [*MODELS] and len(alone.panels) == 1
 
 
-def test_steering(steering):
-    chart = steering_chart(steering)
-    for kind, words in MOVES.items():
-        rows = of(steering, step=512, direction=kind)
-        shown = panel(chart, "step 512", words)
-        for model in MODELS:
-            np.testing.assert_allclose(mark(shown, model).y, over(rows, model, "strength"))
-        for field, title in (("fvu", "FVU of the quadratic"), ("kl", "KL of the quadratic")):
-            curve = mark(panel(chart, "step 512", title), f"quadratic, {words}")
-            np.testing.assert_allclose(curve.y, over(rows, field, "strength"))
-    few = steering_chart([s for s in steering if s.direction != "random"])
-    assert "along a random vector" not in {p.choice[1] for p in few.panels}
-
-
-def test_nothing_is_cut_off(results, ablations, steering):
+def test_nothing_is_cut_off(results, ablations):
     """Every text lies inside the page."""
     steps = results.features.steps
     figures = [
@@ -202,7 +182,6 @@ def test_nothing_is_cut_off(results, ablations, steering):
         draw(training_gallery(steps, 3, SHAPE, columns=2)),
         draw(ablation_chart(ablations, 10)),
         draw(attack_gallery(results.attack[0].pictures, CLASSES, SHAPE, 11)),
-        draw(steering_chart(of(steering, step=512)), title="Steering"),
     ]
     for figure in figures:
         figure.draw_without_rendering()

@@ -26,9 +26,9 @@ TRAIN = TrainConfig(hidden=8, steps=2, batch_size=32, learning_rate=0.0123456789
 FITS = DynamicsConfig(samples=100, paper_steps=2, max_degree=3)
 FIGURES = (
     "accuracy", "figure-1-features", "figure-2-fvu", "figure-3-kl", "figure-4-ablated-2",
-    "figure-5-attack-2", "spectrum", "steering-2",
+    "figure-5-attack-2", "spectrum",
 )  # fmt: skip
-TABLES = ("ablation", "claims", "dynamics", "spectra", "steering", "training")
+TABLES = ("ablation", "claims", "dynamics", "spectra", "training")
 
 
 def content(folder: Path) -> dict:

@@ -57,7 +57,7 @@ def read(path):
 
 def test_tables(results, tmp_path):
     written = write_tables(results, tmp_path / "tables")
-    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "steering", "claims"]
+    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "claims"]
     assert write_tables(Results(), tmp_path / "none") == [] == list((tmp_path / "none").iterdir())
     rows = read(tmp_path / "tables" / "dynamics.csv")
     assert len(rows) == len(results.dynamics)
