@@ -31,9 +31,6 @@ make_net = partial(network, o=2)
 X = points(D, 7)
 
 
-# -- the polynomial ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variables", range(4))
 @pytest.mark.parametrize("degree", range(5))
 def test_multi_indices_are_all_and_in_order(variables, degree):
@@ -80,9 +77,6 @@ def test_truncation_of_one_gaussian_is_the_optimum():
     assert lower.source.method == "" and lower.report is None
 
 
-# -- the normal equations ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rank", [None, 1, 0])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_gram_matrices_of_components_are_those_of_quadrature(d, rank):
@@ -109,17 +103,6 @@ def test_a_cubic_that_vanishes_on_all_components_is_left_out():
     poly = fit_mixture_direct(net, mix, 3)
     assert np.abs(poly.values).max() < 10
     assert poly.report.gradient <= 1e-13  # some hundred roundings: sums over 30 rows, through two decompositions
-
-
-def test_the_report():
-    net, mix = make_net("MLP", "relu", 3), mixture(3)
-    report = mp.fit(net, mix, 3).report
-    assert report.method == "least squares under a Gaussian mixture"
-    assert report.converged and report.iterations == 0 and report.history == ()
-    assert report.gradient <= 1e-14 and report.details["gain_left"] == 0
-    assert (report.details["kept"], report.details["dropped"]) == (3, 0)
-    misfits = [fit_mixture_direct(net, mix, degree).report.misfit for degree in range(5)]
-    assert all(m > 0 for m in misfits)
 
 
 @pytest.mark.slow

@@ -1,17 +1,14 @@
 """Composed polynomials: their coefficients and derivatives, arithmetic on residual connections, and their files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from support.backends import TORCH32, TORCH64, assert_close, make
+from support.backends import assert_close
 from support.inputs import gaussian, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
 
@@ -38,9 +35,6 @@ def composed():
 def guarded():
     p = ridge()
     return mp.polynomials.ComposedPolynomial((p, dense()), (Series(p.series.plain * 0.9), None))
-
-
-# -- values, derivatives, coefficients ---------------------------------------------------------------------------------
 
 
 def test_stages_follow_one_another():
@@ -72,17 +66,6 @@ def test_guarded_series_are_those_that_are_evaluated():
     assert "guarded" in repr(p)
 
 
-def test_coefficients_of_every_degree_sum_up_to_the_values():
-    """Of all kinds of stages, gates included: the tensors of degree 0 to 8."""
-    p, x = composed(), X[:2]
-    total, powers = np.zeros((2, OUT)), np.ones((2, 1))
-    for k in range(p.degree + 1):
-        tensor = p.coefficients().tensor(k)
-        total += powers @ tensor.reshape(OUT, -1).T
-        powers = (powers[:, :, None] * x[:, None, :]).reshape(2, -1)
-    assert_close(total, p(x), 1e-11)
-
-
 def test_third_derivatives_are_those_of_autograd():
     p = composed().to(torch.zeros(1, dtype=torch.float64))
 
@@ -91,12 +74,6 @@ def test_third_derivatives_are_those_of_autograd():
 
     third = torch.autograd.functional.jacobian(bends, torch.zeros(D, dtype=torch.float64))
     assert_close(6 * p.tensor(3), third, 1e-12)
-
-
-def test_symmetrised_is_the_average_over_all_orders():
-    tensor = np.random.default_rng(0).standard_normal((2, 3, 3, 3))
-    orders = [(0, *(1 + np.array(o))) for o in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))]
-    assert_close(symmetrised(tensor), sum(tensor.transpose(o) for o in orders) / 6, 1e-15)
 
 
 @pytest.mark.parametrize("form", ["ridge", "gated", "bounded", "dense", "chaos", "composed"])
@@ -124,9 +101,6 @@ def test_large_coefficients_are_refused_before_they_are_computed():
         p.coefficients().tensor(6)
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------------
-
-
 def test_bounds_reach_every_stage_and_come_off_again():
     net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
     p = mp.fit(net, gaussian(d=D), 3, method=mp.methods.Composed(0.01))
@@ -152,9 +126,6 @@ def test_linear_stages_have_no_need_of_bounds():
         composed().bounded(3.0)
 
 
-# -- arithmetic --------------------------------------------------------------------------------------------------------
-
-
 def test_arithmetic_changes_the_guarded_series_too():
     """Neurons that are outputs are scaled themselves."""
     p = ridge()
@@ -178,19 +149,6 @@ def test_sums_have_a_form_up_to_degree_two_only():
             act()
     with pytest.raises(TypeError, match=r"no common form.*without the bounds"):
         mp.polynomials.ComposedPolynomial((ridge(D, OUT).bounded(1.0),)) + dense(D, OUT)
-
-
-# -- places and files --------------------------------------------------------------------------------------------------
-
-
-def test_a_torch_module_has_the_arrays_of_all_stages():
-    module = guarded().to_torch()
-    assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
-    assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
-    assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 COMPOSE = mp.polynomials.ComposedPolynomial

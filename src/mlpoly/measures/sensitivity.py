@@ -68,6 +68,7 @@ class Sensitivity(Tabular, Plottable):
     remainder: Array = None
     groups: tuple[str, ...] = static(default=())
     sampled: str = static(default="")
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
         weights = to_numpy(self.variance).astype(float)
@@ -166,7 +167,8 @@ def sensitivity(
     error = xp.max(xp.stack(list(errors)), axis=0) if sampled else None
     both = None if pairs is None else averaged(pairs, outputs, 0.0)[0]
     bound, remainder = explained.bound / variance, explained.remainder
-    found = Sensitivity(*fractions, variance, both, error, bound, remainder, names, sampled)
+    labels = getattr(net, "output_names", None)
+    found = Sensitivity(*fractions, variance, both, error, bound, remainder, names, sampled, labels)
     return map_arrays(found, lambda a: cast_result(a, getattr(net, "prototype", variance)))
 
 

@@ -20,7 +20,7 @@ from mlpoly.networks import Network
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Cell, Plottable, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular, output_label
 
 
 @record
@@ -45,10 +45,11 @@ class Shapley(Tabular, Plottable):
     standard_error: Array | None = None
     groups: tuple[str, ...] = static(default=())
     note: str = static(default="")
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
         count = self.mean.shape[0]
-        columns = ["inputs", *(f"output {i}" for i in range(count))] if count > 1 else ["inputs", "value"]
+        columns = ["inputs", *(output_label(i, count, self.output_names) or "value" for i in range(count))]
         values = to_numpy(self.values).astype(float)
         rows: list[tuple[Cell, ...]] = [(self.groups[i], *values[i].tolist()) for i in range(len(values))]
         ends: list[tuple[Cell, ...]] = [
@@ -132,7 +133,8 @@ def shapley(
     values, error = averaged(found, outputs, factor, of_orders)
     mean, prediction = (averaged(worth(ends), outputs, 0.0)[0] for ends in ((), tuple(range(len(names)))))
     error = error if of_orders is not None or conditional.sampled else None
-    made = Shapley(values, mean, prediction, error, names, "; ".join(notes))
+    labels = getattr(net, "output_names", None)
+    made = Shapley(values, mean, prediction, error, names, "; ".join(notes), labels)
     return map_arrays(made, lambda a: cast_result(a, conditional.prototype))
 
 
