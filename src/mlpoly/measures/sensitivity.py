@@ -163,12 +163,22 @@ def sensitivity(
 
     outputs = int(variance.shape[0])
     listed = [(first, None), (total, None), (effects, of_orders)]
-    fractions, errors = zip(*(averaged(a, outputs, explained.factor, more) for a, more in listed), strict=True)
+    parts, errors = zip(*(averaged(a, outputs, explained.factor, more) for a, more in listed), strict=True)
     error = xp.max(xp.stack(list(errors)), axis=0) if sampled else None
     both = None if pairs is None else averaged(pairs, outputs, 0.0)[0]
-    bound, remainder = explained.bound / variance, explained.remainder
-    labels = getattr(net, "output_names", None)
-    found = Sensitivity(*fractions, variance, both, error, bound, remainder, names, sampled, labels)
+    found = Sensitivity(
+        first=parts[0],
+        total=parts[1],
+        shapley=parts[2],
+        variance=variance,
+        pairs=both,
+        standard_error=error,
+        bound=explained.bound / variance,
+        remainder=explained.remainder,
+        groups=names,
+        sampled=sampled,
+        output_names=getattr(net, "output_names", None),
+    )
     return map_arrays(found, lambda a: cast_result(a, getattr(net, "prototype", variance)))
 
 

@@ -140,7 +140,8 @@ def shapley(
 
 def prediction_worth(mean: ConditionalMean, x: Array, places: Sequence[np.ndarray]) -> Worth:
     """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x], (r o,)."""
-    inputs, like = mean.inputs, widen(mean.prototype)
+    inputs: Any = mean.inputs
+    like = widen(mean.prototype)
     check_columns("x", x, inputs.names)
     x = as_float_array("x", x, integers=True)
     check_shape("x", x, (inputs.dim,), "one point, one number per input")
@@ -153,10 +154,9 @@ def prediction_worth(mean: ConditionalMean, x: Array, places: Sequence[np.ndarra
 
     def worth(chosen: tuple[int, ...]) -> Array:
         known = np.concatenate([places[i] for i in chosen]) if chosen else np.zeros(0, dtype=np.int64)
-        at = constant(point[None, known], like)
         if len(known) == inputs.dim:
-            return xp.concat([widen(mean.net(at))[0, :]] * mean.replicates)
-        return xp.reshape(mean.at(known).means(at), (-1,))
+            return xp.concat([widen(mean.net(constant(point[None, :], like)))[0, :]] * mean.replicates)
+        return xp.reshape(mean.at(known).means(constant(point[None, known], like)), (-1,))
 
     return worth
 
