@@ -19,8 +19,9 @@ class Affine(Layer):
     ----------
     W : array (o, d)
     b : array (o,) or None
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -32,6 +33,7 @@ class Affine(Layer):
     W: Array
     b: Array | None = None
     names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")

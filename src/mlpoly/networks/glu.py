@@ -23,8 +23,9 @@ class GLU(Layer):
     b_gate, b_up, b_down : array (h,), array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -42,6 +43,7 @@ class GLU(Layer):
     b_down: Array | None = None
     activation: Any = static(default="silu")
     names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
     def __post_init__(self) -> None:
         W_gate = check_weight("W_gate", self.W_gate, (None, None), "hidden units in rows, inputs in columns")

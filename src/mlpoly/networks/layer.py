@@ -53,6 +53,11 @@ class Network(Tabular, ABC):
         """Names of the inputs, if the model that the network comes from has some; distributions are checked by them."""
         return None
 
+    @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """Names of the outputs, such as the classes of a classifier, if the model that it comes from has some."""
+        return None
+
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -96,6 +101,7 @@ class Layer(Network):
 
     activation: Activation
     names: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -162,7 +168,8 @@ class Layer(Network):
         """The layer x -> last(self(x)), for an affine map `last`."""
         A = last.forms.directions
         readout = A if self.readout is None else A @ self.readout
-        return self.with_parts(self.forms, readout, _image(A, self.bias, last.bias))
+        whole = self.with_parts(self.forms, readout, _image(A, self.bias, last.bias))
+        return replace(whole, output_names=last.output_names)
 
     def hidden(self, x: Array) -> Array:
         """Values (..., h) of the hidden units at inputs x (..., d)."""
@@ -238,9 +245,10 @@ def set_weights(layer: Any, weights: dict[str, Array | None]) -> None:
         raise TypeError(f"weights have different dtypes ({kinds}); convert them to one.")
     for name, value in weights.items():
         object.__setattr__(layer, name, value)
-    object.__setattr__(layer, "names", check_names(layer.names, layer.dim_in))
     if "activation" in vars(layer):
         object.__setattr__(layer, "activation", get(layer.activation))
     if layer.dim_in == 0 or layer.dim_out == 0:  # without hidden units it is a constant
         missing = "inputs" if layer.dim_in == 0 else "outputs"
         raise ValueError(f"{layer!r} has no {missing}; a network needs at least one.")
+    object.__setattr__(layer, "names", check_names(layer.names, layer.dim_in))
+    object.__setattr__(layer, "output_names", check_names(layer.output_names, layer.dim_out, "output"))

@@ -28,8 +28,9 @@ class MLP(Layer):
     b1, b2 : array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -44,6 +45,7 @@ class MLP(Layer):
     b2: Array | None = None
     activation: Any = static(default="relu")
     names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
     def __post_init__(self) -> None:
         W1, W2 = check_weight("W1", self.W1, (None, None), "hidden units in rows, inputs in columns"), self.W2
