@@ -4,8 +4,6 @@ Hermite polynomials are orthonormal throughout the library: he_k = He_k / sqrt(k
 the function at every degree, also in float32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """How results show themselves: as tables in text, notebooks and DataFrames, and as pictures."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +26,7 @@ class Table:
     limit: int | None = None  # number of rows that are shown; by default all, as always in the DataFrame
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> Table:
+    def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> "Table":
         """Table of rows with the same keys, which name the columns."""
         columns = tuple(rows[0]) if rows else ()
         return cls(columns, tuple(tuple(row[name] for name in columns) for row in rows), **options)

@@ -58,8 +58,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
 @pytest.mark.parametrize(
-    ("hidden", "shown"),
-    [((6,), "MLP(5 -> 6 -> "), ((6, 5, 4), "Chain(5 -> 6 -> 5 -> 4 -> "), ((), "Affine(5 -> ")],
+    ("hidden", "shown"), [((6,), "MLP(5 -> 6 -> "), ((6, 5, 4), "Chain(5 -> 6 -> 5 -> 4 -> "), ((), "Affine(5 -> ")]
 )
 def test_regressors(hidden, shown, activation):
     for y in (Y, np.stack([Y, X[:, 1]], 1)):

@@ -133,9 +133,6 @@ def test_inputs_of_every_shape_come_back_from_a_file(name, tmp_path):
     np.testing.assert_array_equal(again.inputs.sample(4), poly.inputs.sample(4))
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
-
-
 def parts_of(tree):
     """Every dictionary and list in a JSON value, with its keys."""
     items = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree)) if isinstance(tree, list) else []

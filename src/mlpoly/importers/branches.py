@@ -1,7 +1,5 @@
 """Values of a graph as the pieces that lead to them: what readers of ONNX and of traced modules have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

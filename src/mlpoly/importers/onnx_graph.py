@@ -1,7 +1,5 @@
 """Follow the data through the graph of an ONNX model, from its input to a value, piece by piece."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

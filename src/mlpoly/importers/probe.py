@@ -1,7 +1,5 @@
 """A few test inputs that show whether a module computes what its parts suggest: some clamp a gate, or are hooked."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

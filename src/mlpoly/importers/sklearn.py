@@ -1,7 +1,5 @@
 """scikit-learn: multilayer perceptrons, with the affine steps of a pipeline folded into their weights."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

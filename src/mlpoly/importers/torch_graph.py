@@ -1,7 +1,5 @@
 """Follow the data through the forward of a torch module, as torch.fx traces it, from its input to its output."""
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import operator

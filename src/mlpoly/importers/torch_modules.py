@@ -1,7 +1,5 @@
 """From a torch module to a network, by the adapters that match it; those for Linears and activations are here."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
