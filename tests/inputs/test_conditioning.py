@@ -45,16 +45,6 @@ def test_independent_inputs_tell_nothing(cov):
     assert not found.neutral
 
 
-def test_one_after_the_other():
-    """Conditioning twice is conditioning once on both."""
-    for inputs in (G, mixture(4)):
-        both = inputs.condition({0: 0.3, 2: -1.0})
-        later = inputs.condition({2: -1.0}).condition({0: 0.3})
-        assert_close(later.mean, both.mean, 1e-12)
-        assert_close(later.covariance, both.covariance, 1e-12)
-        assert_close(later.weights, both.weights, 1e-12)
-
-
 @pytest.mark.parametrize("rank", [4, 2])
 @pytest.mark.parametrize("known", [[1], [3, 0], [0, 1, 2]])
 def test_variance_is_explained_or_left(rank, known):

@@ -16,7 +16,7 @@ from mlpoly.moments.inner import remainder_of
 from mlpoly.moments.kernels import hermite_sums, piecewise_linear
 from mlpoly.moments.kernels.conditional import Pairs, unit_moments
 from mlpoly.moments.kernels.conditional import pair_moments as pairs_of_families
-from mlpoly.moments.kernels.piecewise_linear import breaks_of, cancellation, is_affine
+from mlpoly.moments.kernels.piecewise_linear import is_affine
 from mlpoly.records import replace
 from mlpoly.units import Angles, Gate, Units, inner_products
 
@@ -295,13 +295,6 @@ def test_few_pairs_get_long_series(name):
     assert np.max(bound / size) < 1.1e-13
 
 
-def test_weakly_correlated_units_need_short_series(rng):
-    units = plain_units(rng.normal(0, 1, 50), rng.uniform(1, 3, 50))
-    f = expanded(activations.get("tanh"), units)
-    beyond(f, slice(0, 25), slice(25, 50), Angles(np.full((25, 25), 0.1)), 2)
-    assert f._series.degree <= 32
-
-
 def test_blocks_do_not_change_the_result(monkeypatch, rng):
     W, b, V = rng.standard_normal((11, 3)), rng.standard_normal(11), rng.standard_normal((11, 3))
     W[7] = W[2]  # a strongly correlated pair across blocks
@@ -311,14 +304,6 @@ def test_blocks_do_not_change_the_result(monkeypatch, rng):
     monkeypatch.setattr(inner_products, "_SMALL", 4)
     for net, want in zip(nets, whole, strict=True):
         np.testing.assert_allclose(second_moment(net, mp.Gaussian.standard(3)).raw, want.raw, rtol=1e-11)
-
-
-def test_cancellation_measure():
-    u = plain_units([0.0, 0.0, -8.0], [0.1, 100.0, 1.0])
-    act = activations.get("hardtanh")
-    small, large, far = cancellation(breaks_of(act, u), unit_moments(act, u))
-    assert small < 1 < 100 < large < 200
-    assert far < 1
 
 
 # -- strongly correlated units -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ to the other libraries with `to`.
 import copy
 import functools
 import itertools
-import pickle
 
 import jax
 import numpy as np
@@ -198,25 +197,13 @@ class PolynomialContract:
         assert_close(found, np.stack([to_numpy(w) for w in want], axis=-1), 1e-7)
         assert_close(p.gradient(make(x[0], backend)), to_numpy(found)[0], 1e-12)
 
-    @doubles
-    def test_hessian_is_that_of_finite_differences(self, backend):
-        p, x = placed(made(type(self)), backend), X
-        step = 1e-6
-        slopes = [(p.gradient(make(x + e, backend)), p.gradient(make(x - e, backend))) for e in step * np.eye(D)]
-        want = np.stack([(to_numpy(a) - to_numpy(b)) / (2 * step) for a, b in slopes], axis=-1)
-        found = p.hessian(make(x, backend))
-        size = max(1.0, np.abs(want).max())
-        assert np.abs(to_numpy(found) - want).max() <= 1e-7 * size
-        assert_close(found, np.swapaxes(to_numpy(found), -1, -2), 1e-12)
-        several = p.hessian(make(x.reshape(2, 3, D), backend))
-        assert_close(several, to_numpy(found).reshape(2, 3, *found.shape[1:]), 1e-14)
-
     def test_derivatives_are_those_of_autograd(self):
         p, x = placed(made(type(self)), TORCH64), torch.tensor(X)
         slopes = torch.stack([torch.autograd.functional.jacobian(p, v) for v in x])
         assert_close(p.gradient(x), slopes, 1e-13)
         hessian = torch.autograd.functional.hessian
         bends = torch.stack([torch.stack([hessian(lambda v, i=i: p(v)[i], y) for i in range(p.dim_out)]) for y in x])
+        assert_close(p.hessian(x.reshape(2, 3, D)), p.hessian(x).reshape(2, 3, p.dim_out, D, D), 1e-14)
         assert np.abs(to_numpy(p.hessian(x)) - to_numpy(bends)).max() <= 1e-13 * max(1.0, float(bends.abs().max()))
 
     def test_truncation(self):
@@ -368,10 +355,6 @@ class PolynomialContract:
             if p.degree >= 2 and np.linalg.matrix_rank(p.inputs.covariance) == D:
                 assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], abs=1e-9 * scale)
 
-    def test_small_ones_print_as_formulas(self):
-        p = made(type(self))
-        assert (str(p) == repr(p)) == (len(exponents(D, self.degree)) > 25 or p.dim_out > 3)
-
     # -- places -------------------------------------------------------------------------------------------------------
 
     def test_moves_between_libraries_and_dtypes(self, backend):
@@ -426,13 +409,6 @@ class PolynomialContract:
         assert {n.replace(".", "_") for n in own_arrays(p)} == set(module.state_dict())
         assert_close(copy.deepcopy(module)(x).double(), out.double(), 0.0)
         assert_close(module.polynomial(x.double()), p(x.double().numpy()), 1e-12)
-
-    def test_pickles_and_copies(self):
-        p = made(type(self))
-        for again in (pickle.loads(pickle.dumps(p)), copy.deepcopy(p), copy.copy(p)):
-            np.testing.assert_array_equal(again(X), p(X))
-            assert again.source == p.source and again.inputs.fingerprint == p.inputs.fingerprint
-        assert not np.shares_memory(copy.deepcopy(p).prototype, p.prototype)
 
     def test_jax_looks_through_it(self):
         with JAX64.active():
@@ -513,26 +489,20 @@ class PolynomialContract:
         o = p.dim_out
         return [
             (lambda: p + "1", TypeError, f"unsupported operand.*{type(p).__name__}"),
-            (lambda: 1 / p, TypeError, f"unsupported operand.*{type(p).__name__}"),
             (lambda: p * p, TypeError, f"unsupported operand.*{type(p).__name__}"),
-            (lambda: np.eye(o) * p, TypeError, f"unsupported operand.*{type(p).__name__}"),
             (lambda: np.eye(o) + p, ValueError, r"constant has shape .*one number per output"),
-            (lambda: p - np.eye(o), ValueError, r"constant has shape .*one number per output"),
-            (lambda: p - "1", TypeError, "unsupported operand"),
             (lambda: p @ np.eye(o), TypeError, "from the left; use matrix @ poly"),
             (lambda: p + q, TypeError, "left is numpy, right is torch.*convert"),
             (lambda: p + torch.ones(o), TypeError, "constant is torch, polynomial is numpy.*convert"),
             (lambda: torch.eye(o) @ p, TypeError, "matrix is torch, polynomial is numpy.*convert"),
             (lambda: p + np.ones(o + 1), ValueError, rf"constant has shape \({o + 1},\).*one number per output"),
             (lambda: np.ones((2, o + 1)) @ p, ValueError, r"matrix has shape .*columns as the polynomial has outputs"),
-            (lambda: np.ones((2, 2, o)) @ p, ValueError, r"matrix has shape"),
             (lambda: p + p.output(0), ValueError, f"{D} -> {o} and {D} -> 1.*same inputs and outputs"),
             (lambda: p.output(o), ValueError, rf"^output is {o}, but there are {o} outputs, numbered from 0 to"),
             (lambda: p.output(1.5), TypeError, "^output must be an integer"),
             (lambda: p(torch.zeros(D)), TypeError, "x is torch.*convert"),
             (lambda: p(np.zeros((2, D + 1))), ValueError, rf"^x .*\(2, {D + 1}\).*\(\.\.\., {D}\)"),
             (lambda: p.gradient(np.zeros(D + 1)), ValueError, rf"^x .*\({D + 1},\).*\(\.\.\., {D}\)"),
-            (lambda: p.hessian(np.zeros(D + 1)), ValueError, rf"^x .*\(\.\.\., {D}\)"),
             (lambda: p(np.zeros(D, dtype=bool)), TypeError, "^x .*bool.*astype"),
             (lambda: p.truncate(1.5), TypeError, "^degree must be an integer"),
             (lambda: p.to("torch"), TypeError, "^like must be an array"),
