@@ -48,9 +48,6 @@ def written(tmp_path, *arguments: Any, **options: Any) -> str:
     return mp.report(*arguments, out=tmp_path / "report.html", **options).read_text(encoding="utf-8")
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
 def test_degrees_and_errors_are_those_of_the_library(tmp_path):
     net, x = network(d=5, h=7, o=2), data()
     page = written(tmp_path, net, x)
@@ -230,9 +227,6 @@ def test_data_that_are_not_like_the_gaussian(tmp_path):
     assert hint not in words(written(tmp_path, network(d=5, o=1), data(), degree=2))
 
 
-# -- kinds of networks, data and inputs --------------------------------------------------------------------------------
-
-
 def test_images(tmp_path):
     x = data(80, 12)
     x[:, 3] = 0.0  # a pixel that is always the same
@@ -326,9 +320,6 @@ def test_many_outputs_show_those_of_largest_variance():
     net, x = network(d=3, o=40), data(50, 3)
     fits = fit_degrees(check_subject(net, x), 1, lambda note: None)
     assert len(fits.shown) == 12 and set(fits.shown) == set(np.argsort(net(x).var(axis=0))[-12:].tolist())
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
