@@ -39,8 +39,8 @@ def summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str |
     n, d, o = len(subject.x), subject.net.dim_in, subject.net.dim_out
     pictures = ", pictures of {} × {} pixels".format(*subject.image_shape) if subject.image_shape else ""
     said = conclusion or (
-        f"The network has {counted(d, 'input')}{pictures}, and {counted(o, 'output')}. What an output depends on is below: "
-        "first in the linear part of its polynomial, then in eigenfeatures, directions whose squares it adds up."
+        f"The network has {counted(d, 'input')}{pictures}, and {counted(o, 'output')}. What an output depends on is "
+        "below: first in the linear part of its polynomial, then in eigenfeatures, whose squares it adds up."
     )
     items, notes = [], []
     if fits.spectrum is not None or fits.errors[0].under_inputs.standard_error is not None:
