@@ -150,14 +150,6 @@ def test_without_the_closed_form_it_finds_the_same(monkeypatch):
     assert np.sum((terms_of(poly) - right) ** 2) <= 4 * poly.report.excess
 
 
-def test_degree_one_never_makes_quadratic_terms(monkeypatch):
-    monkeypatch.setattr(sampled, "expand", None)  # calling it would raise
-    net = DEEP["two layers"]()
-    poly = mp.fit(net, INPUTS, 1, method=Sampled(0.0, 2))
-    assert poly.quadratic is None
-    assert poly.directions.shape == (D, D)
-
-
 def test_the_linear_forms_are_those_of_the_first_layer():
     poly = mp.fit(DEEP["row space of two"](), INPUTS, 2, method=Sampled(0.0, 2))
     assert poly.directions.shape == (2, D)
@@ -222,15 +214,6 @@ def test_an_interrupt_keeps_what_has_been_found(monkeypatch, small_chunks):
     poly = mp.fit(net, INPUTS, 2, method=Sampled(0.0))
     assert not poly.report.converged
     assert_same_fit(poly, mp.fit(net, INPUTS, 2, method=Sampled(0.0, 384)))
-
-
-def test_an_interrupt_before_the_first_chunk_raises(monkeypatch):
-    def interrupted(*given):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sampled, "_correction", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        mp.fit(ONE_LAYER, INPUTS, 1, method=Sampled())
 
 
 def test_seeds_differ_and_repeat(small_chunks):

@@ -125,31 +125,6 @@ def test_any_sizes(build, d, h, o, degree, rng):
     assert_close(poly(x), exact.truncate(degree)(x))
 
 
-@pytest.mark.parametrize("degree", DEGREES)
-def test_one_neuron_one_input_by_hand(degree):
-    """act(m + s t) under x ~ N(mu, v): the series of the activation itself."""
-    mu, v, w, b = 0.4, 2.25, -0.8, 0.3
-    net = mp.MLP([[w]], [b], None, None, activation="gelu")
-    poly = mp.fit(net, mp.Gaussian([mu], [v]), degree)
-    a = mp.activations.hermite_coefficients("gelu", w * mu + b, 0.8 * 1.5, degree)
-    x = np.linspace(-3, 4, 15)
-    t = -(x - mu) / 1.5
-    assert_close(poly(x[:, None])[:, 0], np.polynomial.hermite_e.hermeval(t, a))
-
-
-@NETS
-def test_degree_zero_is_the_mean(build, rng):
-    net, gaussian = build(rng), mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))
-    poly = mp.fit(net, gaussian, degree=0)
-    values = net(gaussian.sample(200_000))
-    standard_error = values.std(axis=0) / np.sqrt(len(values))
-    assert np.all(np.abs(poly(np.zeros(3)) - values.mean(axis=0)) <= 5 * standard_error)
-    assert poly.units.gate is None and poly.series.gated is None
-    # One product for all rows may sum the nine units in another order than that of a single row.
-    rounding = 10 * 9 * np.finfo(float).eps
-    assert_close(poly(rng.standard_normal((3, 3))), np.broadcast_to(poly(np.zeros(3)), (3, 2)), rounding)
-
-
 @NETS
 def test_high_degree_stays_finite(build, rng):
     net, gaussian = build(rng), mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))

@@ -30,9 +30,6 @@ def near(inputs):
     return inputs.sample(30, seed=9)
 
 
-# -- identities --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @all_inputs
@@ -66,18 +63,6 @@ def test_polynomial_activations_are_exact(inputs, guard):
     assert mp.fit(net, inputs, 2, method=mp.methods.Composed(guard)).degree == 8
 
 
-@pytest.mark.usefixtures("scratch_registry")
-def test_cubes_are_exact():
-    """One built in, one registered by its function alone."""
-    mp.activations.register_activation("third_power", lambda y: y * y * y)
-    net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
-    found = mp.fit(net, gaussian(d=D), 3, method="composed")
-    assert found.degree == 9
-    assert_close(found(X), net(X), 1e-8)
-    for k in range(4):
-        assert np.abs(found.coefficients().tensor(k)).max() > 0
-
-
 @all_inputs
 def test_deep_linear_networks_are_exact_and_of_degree_one(inputs):
     linear = network("MLP", "identity", D, 6, D)
@@ -103,9 +88,6 @@ def test_residual_connections_around_quadratic_layers_are_exact(inputs):
     alone = mp.fit(around, inputs, 2, method="composed")
     assert alone.skip and alone.inputs is inputs and alone.source.method.startswith("composed, layer by layer, ")
     assert_close(alone(x), around(x), 1e-9)
-
-
-# -- each layer under what enters it -----------------------------------------------------------------------------------
 
 
 def test_layers_are_fitted_under_the_propagated_moments():
@@ -204,9 +186,6 @@ def test_deeper_polynomials_come_closer_with_their_degree():
         assert errors[2] < 0.06 and errors[-1] < 0.02
 
 
-# -- the guard ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_guard_is_the_neurons_optimum_under_a_mixture_with_a_wide_component():
     net, g, eps = chain(sizes=(D, 6, 5, 3)), gaussian(d=D), 0.07
     found, plain = mp.fit(net, g, 3, method=mp.methods.Composed(eps)), mp.fit(net, g, 3, method=mp.methods.Composed(0))
@@ -246,20 +225,6 @@ def test_a_guard_keeps_deep_polynomials_from_exploding():
         assert error(plain.bounded(3.0)) < error(chosen)
 
 
-def test_the_automatic_guard_is_the_one_of_the_stated_rule():
-    net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), mixture(D, 2)
-    wider = mp.GaussianMixture(inputs.weights, inputs.means, 2.0 * inputs.covs)
-    samples = [inputs.sample(2048, seed=0), wider.sample(2048, seed=0)]
-    best, least = None, np.inf
-    for guard in GUARDS:
-        p = mp.fit(net, inputs, 4, method=mp.methods.Composed(guard))
-        a, b = (((net(x) - p(x)) ** 2).sum() / ((net(x) - net(x).mean(0)) ** 2).sum() for x in samples)
-        score = a * (1 + np.log(1 + b))
-        if score < 0.99 * least:
-            best, least = guard, score
-    assert mp.fit(net, inputs, 4, method="composed").report.details["guard"] == best > 0
-
-
 def test_the_automatic_guard_is_none_where_there_is_no_need():
     cases = (
         (network("MLP", "relu", D), INPUTS["Gaussian"], 7),
@@ -273,9 +238,6 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
         assert found.report.details["guard"] == 0 and found.guarded is None
     for none in (None, 0, 0.0):
         assert mp.fit(chain(), INPUTS["Gaussian"], 3, method=mp.methods.Composed(none)).guarded is None
-
-
-# -- libraries, precision, gradients -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guard", [None, 0.05])
@@ -295,17 +257,6 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
     for found, (a, b) in ((step.grad, (h, 0.0)), (shift.grad, (0.0, h))):
         one, two = ((loss(zero + k * a, zero + k * b) - loss(zero - k * a, zero - k * b)) / (2 * k * h) for k in (1, 2))
         assert_close(found, (4 * one - two) / 3, 1e-6)
-
-
-def test_what_a_fit_remembers():
-    net = mp.Chain([network("MLP", "tanh", D, 5, 4), network("MLP", "relu", 4, 5, 2)])
-    found = mp.fit(net, mixture(D), 3, method="composed")
-    assert type(found) is ComposedPolynomial and found.report.details["degrees"] == (3, 3)
-    assert "9 in all" in str(found.report)
-    assert found.source.activation == net.activation_names
-    assert found.source.method == "composed, layer by layer, under a Gaussian mixture"
-    assert all(stage.inputs is None and stage.report is None for stage in found.stages)
-    assert [stage.activation.name for stage in found.stages] == ["tanh", "relu"]
 
 
 def composed(net, inputs, degree=2, guard="auto"):

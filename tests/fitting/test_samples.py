@@ -14,9 +14,8 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.samples import exact as regression_module
 from mlpoly.fitting.samples.neuronwise import SampleFit
-from mlpoly.moments.hermite_products import multi_indices, products
+from mlpoly.moments.hermite_products import products
 from mlpoly.records import map_arrays
-from mlpoly.special import hermite
 
 D, H, OUT = 3, 24, 2
 
@@ -65,9 +64,6 @@ def quiet_fit(*arguments, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return mp.fit(*arguments, **options)
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,9 +117,6 @@ def test_integers_are_data_and_weights_are_normalised(backend):
 def test_values_too_large_to_square_say_so():
     with pytest.raises(ValueError, match="too large"):
         mp.Samples(np.array([[1e200], [-1e200]])).covariance  # noqa: B018
-
-
-# -- least squares -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -183,17 +176,6 @@ def test_of_all_that_interpolate_it_has_the_least_norm():
     vanishing = right[18:]
     assert len(vanishing) == len(poly.exponents) - 18
     assert np.abs(vanishing @ (sizes[:, None] * poly.values.T)).max() <= 1e-12 * np.abs(poly.values).max()
-
-
-@pytest.mark.parametrize("degree", [2, 3])
-def test_it_does_not_depend_on_coordinates(degree, rng):
-    """Inputs measured in other units, rotated and shifted: the same values at the same samples."""
-    net, turn, shift = make_net(), rng.standard_normal((D, D)), rng.standard_normal(D)
-    back = np.linalg.inv(turn)
-    other = mp.MLP(net.W1 @ back.T, net.b1 - net.W1 @ back.T @ shift, net.W2, net.b2, "tanh")
-    moved = x_ @ turn + shift
-    assert_close(other(moved), net(x_), 1e-12)
-    assert_close(mp.fit(other, mp.Samples(moved), degree)(moved), mp.fit(net, mp.Samples(x_), degree)(x_), 1e-10)
 
 
 def test_inputs_that_nearly_repeat_others_keep_their_digits():
@@ -260,31 +242,6 @@ def test_outputs_that_overflow_say_so():
         mp.fit(net, mp.Samples(np.array([[1.0], [1e160]])), 1)
 
 
-def test_products_of_few_variables_are_products(rng):
-    z, exponents = rng.standard_normal((5, 4)), multi_indices(4, 5)
-    table = np.stack(list(hermite(z, 5)))
-    expected = [math.prod(table[a, :, i] for i, a in enumerate(row)) for row in exponents]
-    assert_close(products(z, exponents), np.stack(expected), 1e-14)
-    assert_close(products(z[0], exponents), np.stack(expected)[:, 0], 1e-14)
-
-
-@pytest.mark.parametrize("degree", [3, 5, 7])
-def test_uniform_inputs_reach_plain_least_squares(degree):
-    """24 tanh units on a cube, where a Gaussian of the same moments is a poor stand-in."""
-    net, x = make_net(11), uniform(20_000, seed=12)
-    y = net(x)
-    solved, _ = plain_least_squares(x, y, degree)
-    plain = ((y - monomials(x, degree) @ solved) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
-    found = float(mp.fvu(net, mp.fit(net, mp.Samples(x), degree)))
-    gaussian = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), degree), x))
-    print(f"degree {degree}: FVU {found:.3g}, plain {plain:.3g}, under a Gaussian {gaussian:.3g}")
-    assert abs(found / plain - 1) <= 1e-9
-    assert gaussian > {3: 1.3, 5: 2.0, 7: 4.0}[degree] * found
-
-
-# -- neuron by neuron --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_too_many_monomials_are_fitted_by_neurons(gated):
     x = np.random.default_rng(6).standard_normal((800, 40))
@@ -307,16 +264,6 @@ def test_directions_are_counted_not_inputs():
     # Most samples vary in few directions only: those that are looked at first cannot tell.
     more = np.concatenate([np.repeat(x[:1], 50_000, axis=0), rng.standard_normal((45, 40))])
     assert isinstance(mp.fit(make_net(dim=40), mp.Samples(more), 3), mp.polynomials.RidgePolynomial)
-
-
-def test_neuron_by_neuron_on_request():
-    net, inputs = make_net(), mp.Samples(x_, WEIGHTS)
-    exact, each = mp.fit(net, inputs, 3), mp.fit(net, inputs, 3, method="neuronwise")
-    assert isinstance(each, mp.polynomials.RidgePolynomial) and isinstance(exact, mp.polynomials.ChaosPolynomial)
-    assert float(mp.fvu(net, exact)) <= float(mp.fvu(net, each)) < 0.5
-
-
-# -- everything that takes inputs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])

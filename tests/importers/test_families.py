@@ -3,13 +3,8 @@
 Each block is compared with the model's own tensors, or with a module that computes the same as there.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
 import torch
@@ -193,9 +188,6 @@ def test_layers_of_torch_itself():
         assert_near(next(b for b in blocks if b.name == name).net()(x), y)
 
 
-# -- by structure, and not by name -------------------------------------------------------------------------------------
-
-
 class Remote(nn.Module):
     """A gated unit from some repository, with the names that Llama uses."""
 
@@ -293,18 +285,6 @@ def test_what_forward_does_decides(module):
     assert_near(from_torch(module)(x), module.eval()(x))
 
 
-def test_the_test_input_leaves_no_trace():
-    module, calls = Counting(), []
-    for part in module.modules():
-        part.register_forward_hook(lambda *_: calls.append(1))
-    before = torch.get_rng_state()
-    assert repr(from_torch(module)) == GLU % "silu"  # dropout would differ in training mode
-    assert not calls and module.runs == 0 and torch.equal(torch.get_rng_state(), before)
-    assert all(part.training for part in module.modules())
-    module(torch.ones(D))
-    assert calls and module.runs == 1
-
-
 def test_bloom_with_slices_leaves_its_bias_out():
     options = {"vocab_size": 32, "hidden_size": D, "n_layer": 1, "n_head": 2}
     config = transformers.BloomConfig(**options, pretraining_tp=2, slow_but_exact=True)
@@ -313,9 +293,6 @@ def test_bloom_with_slices_leaves_its_bias_out():
         model.h[0].mlp.dense_4h_to_h.bias.fill_(1.0)
     with pytest.raises(TypeError, match=r"BloomMLP has parts named as in BLOOM.*differs"):
         find_blocks(model)[0].net()
-
-
-# -- weights -----------------------------------------------------------------------------------------------------------
 
 
 def test_quantised_weights(llama):
@@ -364,8 +341,6 @@ def test_one_matrix_in_another_dtype():
     assert_near(net.W1, expected.W1, 1e-2)
 
 
-# -- activations -------------------------------------------------------------------------------------------------------
-
 REFUSED = {"gelu_10", "laplace", "sqrtsoftplus", "xielu"}
 
 
@@ -388,9 +363,6 @@ def test_functions_as_activations():
     assert find_blocks(layer)[0].net().activation.name == "silu"
     with pytest.raises(TypeError, match="activation softsign"):
         activation_from_torch(nn.functional.softsign)
-
-
-# -- whole models ------------------------------------------------------------------------------------------------------
 
 
 PATTERNS = {
@@ -566,37 +538,6 @@ def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
         find_blocks(ScaledLayer(D, 2, H))[0].net()
 
 
-# -- polynomials in the blocks' place ----------------------------------------------------------------------------------
-
-
-FIRST = """
-import importlib, sys
-importlib.import_module(sys.argv[1])
-import torch
-import mlpoly
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate_proj, self.up_proj = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
-        self.down_proj, self.act_fn = torch.nn.Linear(4, 3), torch.nn.SiLU()
-
-    def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-
-assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
-assert "transformers" not in sys.modules
-"""
-
-
-@pytest.mark.process
-def test_blocks_are_found_whichever_module_was_imported_first():
-    subprocess.run([sys.executable, "-c", FIRST, "mlpoly.importers.families"], check=True)
-
-
-# -- TransformerLens ---------------------------------------------------------------------------------------------------
-
-
 def gelu_new(x):
     """As TransformerLens defines it."""
     return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
@@ -656,12 +597,6 @@ def test_blocks_of_transformer_lens(make, shown):
     assert [b.name for b in blocks] == ["blocks.0.mlp", "blocks.1.mlp"]
     assert blocks[1].entry is blocks[1].exit is module
     assert torch.equal(blocks[1].net()(x), net(x))
-    net(x).square().sum().backward()
-    gradients = [p.grad.clone() for p in module.parameters()]
-    module.zero_grad()
-    module(x).square().sum().backward()
-    for grad, p in zip(gradients, module.parameters(), strict=True):
-        torch.testing.assert_close(grad, p.grad, rtol=1e-9, atol=1e-9)
 
 
 class Doubled(PlainBlock):

@@ -55,9 +55,6 @@ def block_output(model: nn.Module, batch: Any) -> Any:
     return seen_at_block(model, batch, outputs=True)
 
 
-# -- what features are -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [tiny_models.llama, tiny_models.gpt2, tiny_models.gemma2])
 def test_what_a_token_feature_writes_to_its_own_logit_is_its_eigenvalue(make):
     model, polys = model_and_polynomials(make)
@@ -185,9 +182,6 @@ def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(ma
             refused()
 
 
-# -- on text -----------------------------------------------------------------------------------------------------------
-
-
 def padded(n: int) -> list[dict[str, Any]]:
     """Batches with padding on the left or on the right of some sequences."""
     batches = []
@@ -262,9 +256,6 @@ def test_batches_do_not_matter(small):
         assert one.explained == pytest.approx(other.explained, abs=1e-10)
 
 
-# -- steering ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_steering_sets_values_and_leaves_the_model_as_it_was(small, kind):
     model, found, ids = small[0], made(small, kind), token_ids(1)[0]
@@ -327,9 +318,6 @@ def test_an_expert_is_steered_at_its_own_tokens():
         read_features(model, features, token_ids(1))
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -368,22 +356,3 @@ def test_features_of_another_model_and_texts_without_tokens(small):
         pass
     with pytest.raises(ValueError, match="how must be"), steer(model, found, 0.0, "multiply"):
         pass
-
-
-def test_features_print_and_draw_themselves(small):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    pyplot.switch_backend("agg")
-    found = made(small, "principal")
-    readings = read_features(small[0], found, token_ids(4), tokenizer=WORDS)
-    assert repr(found) == f"FeatureSet({BLOCK}, principal, k=4)"
-    screen = str(readings[0])
-    assert readings[0].raises[0].text in screen
-    largest, best = screen.split("largest:")[1].split("smallest:")[0], readings[0].positive[0]
-    assert f"{best.value:+7.2f}" in largest and f"«{best.tokens[best.peak]}»" in largest
-    for html in (readings._repr_html_(), found._repr_html_()):
-        assert "<table>" in html and "<w" not in html
-    try:
-        (ax,) = readings.plot().axes
-        assert [bar.get_width() for bar in ax.patches] == [reading.explained for reading in readings]
-    finally:
-        pyplot.close("all")

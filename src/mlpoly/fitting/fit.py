@@ -25,6 +25,7 @@ from mlpoly.fitting.methods import (
 from mlpoly.inputs import Gaussian, Gaussians, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial
+from mlpoly.records import replace
 
 
 @overload
@@ -119,21 +120,20 @@ def fit(
     inputs = checked_inputs(net, inputs)
     chosen = as_method(method, net, inputs)
     whole = isinstance(chosen, Exact | Expansion | Sampled) and bound is None
+    poly: Polynomial
     if not isinstance(inputs, Gaussians | Samples) and not whole:
         # What other ways to fit know of another distribution is its points.
         again: Any = fit
         return on_points(lambda points: again(net, points, degree, method=method, bound=bound), net, inputs)
-    if bound is not None:
-        if method == "joint" or isinstance(method, Joint):
-            joint = Joint() if isinstance(method, str) else method
-            return joint.fit(net, inputs, as_integer("degree", degree, 0), bound)
+    if bound is not None and isinstance(chosen, Joint):
+        poly = chosen.fit(net, inputs, as_integer("degree", degree, 0), bound)
+    elif bound is not None:
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(
                 f"with a bound every neuron is fitted by itself, but method is {method!r}; leave it out, or call "
                 f".bounded({bound if bound != 'auto' else 3.0:g}) on the result of a fit without a bound."
             )
-        return fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
-    poly: Polynomial = chosen.fit(
-        net, inputs, degree if isinstance(chosen, Composed) else as_integer("degree", degree, 0)
-    )
-    return poly
+        poly = fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
+    else:
+        poly = chosen.fit(net, inputs, degree if isinstance(chosen, Composed) else as_integer("degree", degree, 0))
+    return replace(poly, output_names=net.output_names)

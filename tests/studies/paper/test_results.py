@@ -57,7 +57,7 @@ def read(path):
 
 def test_tables(results, tmp_path):
     written = write_tables(results, tmp_path / "tables")
-    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "steering", "claims"]
+    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "claims"]
     assert write_tables(Results(), tmp_path / "none") == [] == list((tmp_path / "none").iterdir())
     rows = read(tmp_path / "tables" / "dynamics.csv")
     assert len(rows) == len(results.dynamics)
@@ -77,27 +77,6 @@ def shown(result):
     console = Console(file=io.StringIO(), width=100, highlight=False)
     show(result, console)
     return console.file.getvalue()
-
-
-def test_words(results):
-    text = shown(
-        {
-            "report": Path("out/report.html"),
-            "seconds": {"training": 1.23456, "report": 2},
-            "points": results.training[:2],
-            "folders": [Path("a"), Path("b")],
-            "nothing": [],
-            "claims": (Claim("First", "p", "measured 1", True, "fvu"), Claim("Second", "p", "m", None, "fvu")),
-        }
-    )
-    assert f"report: {Path('out/report.html').resolve()}\n" in text
-    assert "seconds: training 1.235, report 2\n" in text
-    assert "folders: a\nfolders: b\n" in text
-    assert "test accuracy" in text
-    assert f"{results.training[1].test_loss:.4g}" in text
-    assert "measured 1" in text
-    assert "yes" in text
-    assert "cannot be judged" in text
 
 
 @pytest.mark.parametrize("name", ["[red]a", "[/b]", "a[1]"])

@@ -50,9 +50,6 @@ def whole(tmp_path_factory) -> TrainingRun:
     return train(IMAGES, tmp_path_factory.mktemp("whole"), CONFIG)
 
 
-# -- what it does ------------------------------------------------------------------------------------------------------
-
-
 def test_points_against_plain_numpy(whole):
     for p in training_points(whole, IMAGES)[::3]:
         w = {name: a.astype(float) for name, a in weights(whole, p.step).items()}
@@ -151,9 +148,6 @@ def test_batch_larger_than_the_data(tmp_path):
     assert points[-1].train_loss < points[0].train_loss
 
 
-# -- going on ----------------------------------------------------------------------------------------------------------
-
-
 def test_longer_run_continues_a_shorter_one(whole, tmp_path):
     direct = train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=64))
     run = train(IMAGES, tmp_path / "parts", CONFIG)
@@ -179,13 +173,6 @@ def test_shorter_run(whole, tmp_path):
     assert run.steps == [0, 1, 2, 4, 8, 16, 24, 32]
     assert_same_weights(run, whole, whole.steps)
     assert_same_weights(run, train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=24)), [24])
-
-
-@pytest.mark.parametrize("name", ["step-0000000", "step-0000008", "step-0000032", "state"])
-def test_deleted_file_is_made_again(whole, tmp_path, name):
-    train(IMAGES, tmp_path, CONFIG if name != "state" else replace(CONFIG, steps=16))
-    (tmp_path / f"{name}.safetensors").unlink()
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
 @pytest.mark.parametrize("at", [0, 5, 16, 31])
@@ -223,24 +210,6 @@ def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
             continue
         break
     assert next(calls) > 8
-    assert_same_weights(run, whole)
-
-
-def test_states_between_checkpoints(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "_SAVE_EVERY", 5)
-    original, taken = training._Trainer._batch, []
-
-    def batch(self):
-        taken.append(self.step)
-        if self.step == 29 and taken.count(29) == 1:
-            raise KeyboardInterrupt
-        return original(self)
-
-    monkeypatch.setattr(training._Trainer, "_batch", batch)
-    with pytest.raises(KeyboardInterrupt):
-        train(IMAGES, tmp_path, CONFIG)
-    run = train(IMAGES, tmp_path, CONFIG)
-    assert taken == [*range(30), *range(25, 32)]
     assert_same_weights(run, whole)
 
 
@@ -285,9 +254,6 @@ def test_killed_process(tmp_path):
         run = train(IMAGES, folder, LONG)
     assert begun == [header["step"]]
     assert_same_weights(run, train(IMAGES, tmp_path / "whole", LONG))
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
