@@ -10,7 +10,7 @@ import math
 import warnings
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -197,8 +197,8 @@ def marginal_of(distribution: Any) -> tuple[Marginal, float, float]:
 
     if isinstance(getattr(distribution, "dist", None), stats.rv_discrete):
         raise TypeError("it is discrete; mlpoly.Samples(values, weights) takes all combinations of such inputs")
-    known = cast(Any, getattr(distribution, "dist", None))
-    if hasattr(known, "_parse_args") and type(known) is type(getattr(stats, known.name, None)):
+    known: Any = getattr(distribution, "dist", distribution)
+    if known is not distribution and type(known) is type(getattr(stats, known.name, None)):
         shapes, loc, scale = known._parse_args(*distribution.args, **distribution.kwds)
         if all(np.ndim(v) == 0 for v in (*shapes, loc, scale)):
             law = _known(known.name, tuple(float(v) for v in shapes))
