@@ -198,7 +198,8 @@ def marginal_of(distribution: Any) -> tuple[Marginal, float, float]:
     if isinstance(getattr(distribution, "dist", None), stats.rv_discrete):
         raise TypeError("it is discrete; mlpoly.Samples(values, weights) takes all combinations of such inputs")
     known: Any = getattr(distribution, "dist", distribution)
-    if known is not distribution and type(known) is type(getattr(stats, known.name, None)):
+    family: Any = type(getattr(stats, getattr(known, "name", ""), None))
+    if type(known) is family:
         shapes, loc, scale = known._parse_args(*distribution.args, **distribution.kwds)
         if all(np.ndim(v) == 0 for v in (*shapes, loc, scale)):
             law = _known(known.name, tuple(float(v) for v in shapes))
