@@ -84,8 +84,6 @@ class Gated(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
-# -- single layers -----------------------------------------------------------------------------------------------------
-
 ACTIVATIONS = [
     *(nn.Identity(), nn.ReLU(), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.ReLU6(), nn.RReLU(0.1, 0.4), nn.PReLU(init=0.3)),
     *(nn.Threshold(0.2, -0.5), nn.Hardtanh(), nn.Hardtanh(-0.4, 0.9), nn.Hardsigmoid(), nn.Hardswish(), nn.GELU()),
@@ -331,9 +329,6 @@ def test_lazy_linear():
     assert_same(from_torch(module), module)
 
 
-# -- Sequentials -------------------------------------------------------------------------------------------------------
-
-
 PARTS = {
     "4-6": lambda: nn.Linear(4, 6),
     "6-4": lambda: nn.Linear(6, 4),
@@ -451,9 +446,6 @@ def test_what_torch_compile_made():
         net = from_torch(compiled)
         assert net.layers[0].W1 is module[0].weight
         assert_same(net, module)
-
-
-# -- classes -----------------------------------------------------------------------------------------------------------
 
 
 def in_order(module, x):
@@ -640,9 +632,6 @@ def test_blocks_of_models_are_single_layers():
         blocks[2].net()
 
 
-# -- softmax -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("softmax", [nn.Softmax(-1), nn.Softmax(1), nn.LogSoftmax(-1)], ids=str)
 @pytest.mark.parametrize("place", ["sequential", "nested", "class", "named"])
 def test_a_softmax_at_the_end_is_left_out(softmax, place):
@@ -661,9 +650,6 @@ def test_a_softmax_at_the_end_is_left_out(softmax, place):
     assert seen[0].filename == __file__
     assert_same(lambda x: softmax(net(x)), module, points())
     assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def refuse(*parts):

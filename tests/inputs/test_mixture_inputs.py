@@ -28,9 +28,6 @@ def labelled(rng, counts=(40, 25, 10), d=D):
     return spread * rng.standard_normal((len(labels), d)) + 3 * labels[:, None], labels
 
 
-# -- forms -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", ["identity", "full", "diagonal", "shared matrix", "shared diagonal"])
 def test_forms_of_the_covariances(form, rng):
     full = covariances(rng)
@@ -101,9 +98,6 @@ def test_jax_looks_through_a_mixture(rng):
             assert_close(again.covariance, mix.covariance, 0)
             got = jax.jit(lambda m: m.covariance)(mix)
             assert_close(got, mix.covariance, 1e-15)
-
-
-# -- from labels -------------------------------------------------------------------------------------------------------
 
 
 def test_from_labels_is_one_gaussian_per_class(backend, rng):
@@ -238,9 +232,6 @@ def test_streaming_equals_all_at_once(backend, rng):
     )
 
 
-# -- from samples ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["full", "diag", "tied"])
 def test_from_samples_is_scikit_learns(kind, rng):
     x, _ = labelled(rng, counts=(60, 40, 30))
@@ -255,9 +246,6 @@ def test_from_samples_is_scikit_learns(kind, rng):
     assert_close(mix.means, model.means_, 0)
     for i, g in enumerate(mix.components):
         assert_close(g.covariance, matrices(i), 0)
-
-
-# -- samples out -------------------------------------------------------------------------------------------------------
 
 
 def test_samples_have_the_moments_of_their_components(rng):
@@ -281,9 +269,6 @@ def test_a_component_without_weight_is_never_drawn(rng):
     _, labels = mix.sample(1000, return_labels=True)
     assert set(labels.tolist()) == {0, 2}
     assert mix.sample(1).shape == (1, D)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 def mix_with(weights=WEIGHTS, means=MEANS, covs=None, shared=None):

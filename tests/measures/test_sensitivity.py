@@ -30,9 +30,6 @@ def effects_by_hand(worth, count):
     return np.stack(total)
 
 
-# -- one Gaussian ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_against_nested_quadrature(kind, name):
@@ -153,9 +150,6 @@ def test_sobol_indices_of_a_product():
     assert_close(found.shapley[:, 0], (parts[:2] + 0.75) / 6.5, 1e-13)
 
 
-# -- polynomials -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_polynomials_against_quadrature(kind, degree):
@@ -179,9 +173,6 @@ def test_polynomials_against_quadrature(kind, degree):
             assert_close(found.first[i] * found.variance, variance, 1e-11)
         assert_close(found.variance, p.moments(G)[1], 1e-12)
         assert_close(found.shapley.sum(0), np.ones(2), 1e-12)
-
-
-# -- permutations ------------------------------------------------------------------------------------------------------
 
 
 def test_drawn_orders_are_within_their_standard_error():
@@ -356,8 +347,6 @@ def test_tables_have_the_numbers_by_name():
     ):
         assert sensitivity(net, g, groups=groups).groups == names
 
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 NET = network("MLP", "relu", 3, 5, 2)
 LINE = mp.Gaussian(np.zeros(3), np.ones((3, 3)))

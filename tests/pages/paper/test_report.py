@@ -99,9 +99,6 @@ def fit(results: Results, degree: int, inputs: str):
     return [p for p in results.dynamics if (p.degree, p.inputs) == (degree, inputs)]
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
-
-
 def test_it_asks_for_nothing(source, parsed):
     assert_harmless(source)
     for address in parsed.values("src"):
@@ -222,9 +219,6 @@ def test_viewer_holds_the_vectors(parsed, results):
     # Signs are chosen so that the film does not flicker.
     overlap = (shown[1:, :, :-1] * shown[:-1, :, :-1]).sum(-1)
     assert overlap.min() > -0.02  # of unit vectors, to the rounding of the bytes
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
