@@ -10,8 +10,8 @@ from support.backends import BACKENDS, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.fitting import descent
+from mlpoly.fitting.descent import trainable
 from mlpoly.fitting.finetune import finetune
-from mlpoly.fitting.trainable import trainable
 from mlpoly.polynomials import to_dense
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace

@@ -6,8 +6,7 @@ from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_n
 from support.inputs import covariance, grid
 
 import mlpoly as mp
-from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
-from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, padded, standard_inverse
 from mlpoly.inputs.coordinates import Coordinates
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2

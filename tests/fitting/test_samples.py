@@ -342,20 +342,3 @@ def test_finetune_on_samples(weights):
     assert float(mp.fvu(net, better)) < 0.7 * float(mp.fvu(net, start, inputs))
     if weights is None:
         assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
-
-
-def test_an_unknown_kind_of_inputs_is_told_what_to_do():
-    class Uniform(mp.inputs.Inputs):
-        mean = np.zeros(D)
-        covariance = np.eye(D) / 3
-        fingerprint = ""
-
-        def sample(self, n, seed=0):
-            return uniform(n, seed=seed)
-
-        def _moments(self, directions, order):
-            raise NotImplementedError
-
-    with pytest.raises(TypeError, match=r"fit cannot use Uniform; pass mlpoly\.Samples\(inputs\.sample\(n\)\)"):
-        mp.fit(make_net(), Uniform(), 2)
-    assert mp.fit(make_net(), mp.Samples(Uniform().sample(300)), 2).report.details["rank"] == 10
