@@ -89,7 +89,7 @@ def fvu(
     layer, poly = check_network(net), cast(Polynomial, poly)
     if not isinstance(layer, Layer) or not poly.closed_form:
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs)]
+    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs, traced=True)]
     whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
     mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
     variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
