@@ -1,4 +1,4 @@
-"""Are features of blocks true, and can they be read? Causal checks and readability by kind, with controls.
+"""Are features of blocks true? Causal checks by kind, with controls.
 
 The ten strongest features of each kind in three layers of SmolLM2-135M on Shakespeare: it needs what
 `benchmarks.smollm2` needs. With ``--tiny`` it measures the model of this package.
@@ -18,9 +18,12 @@ from benchmarks import smollm2
 from benchmarks.common import save
 
 KINDS = ("principal", "token", "term", "form", "neuron", "pca", "random")
-SCORES = (  # of causal checks, then of readability
-    *("square_correlation", "block_correlation", "correlation", "direct_correlation", "polynomial_block_correlation"),
-    "recent",
+SCORES = (
+    "square_correlation",
+    "block_correlation",
+    "correlation",
+    "direct_correlation",
+    "polynomial_block_correlation",
 )
 
 
@@ -40,9 +43,9 @@ class Sizes(NamedTuple):
 
 
 def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> list[dict[str, Any]]:
-    """Scores of every feature: kind, layer, rank, and the fields of both scores."""
+    """Scores of every feature: kind, layer, rank, and the fields of its score."""
     from mlpoly.importers import find_blocks
-    from mlpoly.lm import block_features, check_features, collect, convert, read_features, readability
+    from mlpoly.lm import block_features, check_features, collect, convert, read_features
     from mlpoly.lm.model.tracing import trace
 
     names = [block.name for block in find_blocks(model)]
@@ -66,15 +69,11 @@ def compare(model: Any, train: list[Any], held_out: list[Any], sizes: Sizes) -> 
         began = time.perf_counter()
         chosen = list(sets.values())
         causal = check_features(model, chosen, held_out, polys=made.polynomials, tokens=sizes.tokens, wiring=wiring)
-        checked = time.perf_counter()
-        readable = readability(model, chosen[:-1], train, held_out)
-        read = time.perf_counter()
-        print(f"layer {layer}: checks {checked - began:.1f} s, readability {read - checked:.1f} s", flush=True)
+        print(f"layer {layer}: {time.perf_counter() - began:.1f} s", flush=True)
         explained = [found.explained for found in read_features(model, chosen, held_out, wiring=wiring)]
         places = [(kind, r) for kind, some in sets.items() for r in range(len(some))]
         for i, (kind, rank) in enumerate(places):
-            scores = asdict(causal[i]) | (asdict(readable[i]) if i < len(readable) else {})
-            rows.append({"kind": kind, "layer": layer, "rank": rank, "explained": explained[i]} | scores)
+            rows.append({"kind": kind, "layer": layer, "rank": rank, "explained": explained[i]} | asdict(causal[i]))
     return rows
 
 

@@ -83,7 +83,6 @@ def features(results: Mapping[str, Any]) -> str:
         "block": "block_correlation",
         "logits, removed": "correlation",
         "logits, write taken out": "direct_correlation",
-        "AUC, last three tokens": "recent",
     }
     rows = []
     for kind, row in results["table"].items():

@@ -20,7 +20,6 @@ import torch
 from mlpoly.lm import (
     attribute,
     block_features,
-    block_forms,
     block_spectra,
     collect,
     convert,
@@ -80,7 +79,7 @@ def main() -> None:
     print(f"\n{time.perf_counter() - began:.0f} seconds")
     if options.pictures:
         made = {"conversion": cubic, "evaluation": evaluation, "reading": readings, "attribution": found}
-        made |= {"block-spectra": block_spectra(model, moments), "block-forms": block_forms(cubic, moments)}
+        made |= {"block-spectra": block_spectra(model, moments)}
         for name, result in made.items():
             path = options.pictures / f"plot-{name}.png"
             result.plot().savefig(path, dpi=75, metadata={"Software": None})

@@ -1,7 +1,5 @@
 """Fixtures and profiles of the whole suite."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -190,8 +190,6 @@ def test_traced_things_keep_their_repr():
     assert [text.split("(")[0] for text, *_ in seen] == ["MLP", "Gaussian", "FVU"]
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
 NASTY = "<script>alert('a & b')</script> 50% {x}_1^2 $y$ #~|\\"
 TABLE = Table(
     ("name", "value", "count"),

@@ -42,9 +42,6 @@ def write(request):
     return WRITERS[request.param]
 
 
-# -- what is written comes back ----------------------------------------------------------------------------------------
-
-
 def test_tables_have_all_columns_of_all_rows(tmp_path):
     write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x, y"}, {"a": float("nan"), "c": "a\nb"}])
     assert (tmp_path / "a.csv").read_bytes() == b'a,b,c\n1,"x, y",\nnan,,"a\nb"\n'
@@ -91,9 +88,6 @@ def test_file_is_replaced(write, tmp_path):
     write(str(tmp_path / "file"))
     assert (tmp_path / "file").read_bytes() == once
     assert {*os.listdir(tmp_path)} == {"file", "old"}
-
-
-# -- what goes wrong leaves nothing behind -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -163,9 +157,6 @@ def test_rights_follow_the_umask(write, tmp_path, mask, rights):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == rights
 
 
-# -- damaged files -----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=40)
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7), cut=st.booleans())
 def test_damaged_tensors_are_refused_or_changed_numbers(tmp_path_factory, place, bit, cut):
@@ -198,9 +189,6 @@ def test_damaged_json(tmp_path, content):
         read_json(tmp_path / "missing.json")
 
 
-# -- folders -----------------------------------------------------------------------------------------------------------
-
-
 def test_make_folder(tmp_path):
     for _ in range(2):
         assert make_folder(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
@@ -222,9 +210,6 @@ def test_folder_without_the_right_to_write(tmp_path):
             make_folder(tmp_path)
     finally:
         tmp_path.chmod(0o700)
-
-
-# -- other processes, threads and users --------------------------------------------------------------------------------
 
 
 def run_in_threads(act):
@@ -264,9 +249,6 @@ def test_links_in_the_folder_are_not_followed(write, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="could not be written"):
         write(folder / "file")
     assert victim.read_text() == "precious"
-
-
-# -- odd text ----------------------------------------------------------------------------------------------------------
 
 
 def test_text_that_utf8_has_no_bytes_for(tmp_path):

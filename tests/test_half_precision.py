@@ -78,9 +78,6 @@ def aligned(poly, whitener):
     return mp.polynomials.ChaosPolynomial(poly.center, signs[:, None] * poly.whitener, poly.exponents, values)
 
 
-# -- fits --------------------------------------------------------------------------------------------------------------
-
-
 @table("degree", range(5), jax=2)
 def test_fit_is_that_of_the_same_weights_in_single_precision(kind, layer, degree):
     (net, gaussian, mixture, _), (net64, gaussian64, mixture64, _) = case(kind, layer)
@@ -127,8 +124,6 @@ def test_arrays_in_16_bits_become_single(kind):
     for array in (*own_arrays(p).values(), *own_arrays(moved).values()):
         assert str(array.dtype).endswith("float32")
 
-
-# -- what is computed from a polynomial, and from a network ------------------------------------------------------------
 
 FORMS = {
     "ridge 0": ("gaussian", 0),

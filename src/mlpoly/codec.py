@@ -1,7 +1,5 @@
 """Records as JSON and back: numbers in a JSON file, arrays in a safetensors file beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Import an optional library, or say which extra to install."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Files written whole or not at all: safetensors with a JSON header, JSON, CSV and text; never pickle."""
 
-from __future__ import annotations
-
 import csv
 import json
 import secrets

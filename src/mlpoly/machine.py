@@ -1,7 +1,5 @@
 """The machine that a result was made on, the versions of the libraries, and the command that asked for it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

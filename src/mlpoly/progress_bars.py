@@ -1,7 +1,5 @@
 """Progress bars for long work: on a terminal, after a moment, and only if rich is installed; with one switch."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import time

@@ -1,7 +1,5 @@
 """Records: frozen dataclasses of arrays, and the operations that follow from knowing their fields."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable, Sequence

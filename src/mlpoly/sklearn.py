@@ -1,7 +1,5 @@
 """A scikit-learn estimator around a perceptron that takes rows with missing values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -68,7 +66,7 @@ class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
         self.inputs = inputs
 
-    def fit(self, X: Any, y: Any = None) -> MissingValues:
+    def fit(self, X: Any, y: Any = None) -> "MissingValues":
         """Collect the moments of rows X (n, d), NaN for gaps; fit the estimator to y if it is not fitted."""
         start = self._start()
         fitted = _is_fitted(start)

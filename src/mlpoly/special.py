@@ -4,8 +4,6 @@ Hermite polynomials are orthonormal throughout the library: he_k = He_k / sqrt(k
 the function at every degree, also in float32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -107,7 +105,7 @@ def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
 
 
 def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0, read: Read | None = None) -> Array:
-    """weight * phi(t) * he_k(t) for k = 0, ..., degree, at any t, (degree + 1, ...), or what `read` makes of each.
+    """Weight * phi(t) * he_k(t) for k = 0, ..., degree, at any t, (degree + 1, ...), or what `read` makes of each.
 
     Where phi underflows, gradients of long recurrences would be zero times infinity: t stops there.
     """
@@ -121,7 +119,7 @@ def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0, read: R
 def hermite(
     t: Array, degree: int, start: Array | float = 1.0, ratio: Array | None = None, read: Read | None = None
 ) -> Array:
-    """start * he_k(t) for k = 0, ..., degree, (degree + 1, ...): orthonormal probabilists' Hermite polynomials.
+    """Start * he_k(t) for k = 0, ..., degree, (degree + 1, ...): orthonormal probabilists' Hermite polynomials.
 
     With a `ratio`, times ratio^k; with `read`, a sum for example, what it makes of each.
     """

@@ -1,7 +1,5 @@
 """How results show themselves: as tables in text, notebooks and DataFrames, and as pictures."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +26,7 @@ class Table:
     limit: int | None = None  # number of rows that are shown; by default all, as always in the DataFrame
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> Table:
+    def of(cls, rows: Sequence[Mapping[str, Cell]], **options: Any) -> "Table":
         """Table of rows with the same keys, which name the columns."""
         columns = tuple(rows[0]) if rows else ()
         return cls(columns, tuple(tuple(row[name] for name in columns) for row in rows), **options)
@@ -138,6 +136,13 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, Real) and not isinstance(value, Integral):
         return "nan" if math.isnan(value) else f"{float(value):.4g}"
     return str(value)
+
+
+def output_label(output: int | None, outputs: int, names: Sequence[str] | None = None) -> str:
+    """How titles call an output: by its name or number; nothing for the only one; None is a direction of outputs."""
+    if output is None:
+        return "a direction of the outputs"
+    return names[output] if names else f"output {output}" if outputs > 1 else ""
 
 
 def largest_entries(values: Sequence[float], names: Sequence[str] | None = None, k: int = 4, minus: str = "-") -> str:

@@ -62,11 +62,6 @@ def test_closed_forms_in_jax(backend):
         assert np.abs(to_numpy(found) - right).max() <= 10 * backend.tolerance
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The user's own functions
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def bend(y):
     """Smooth but for kinks at -1, 0 and 0.001, where it jumps, bends, and bends."""
     library = torch if isinstance(y, torch.Tensor) else np
@@ -111,10 +106,6 @@ def test_gradients_flow_through_slopes():
         t = torch.tanh(y).detach()
         assert torch.abs(second + 2 * t * (1 - t * t)).max() <= 1e-8
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Jumps
-# ---------------------------------------------------------------------------------------------------------------------
 
 JUMPS = {"step", "threshold", "jumprelu"}
 

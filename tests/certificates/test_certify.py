@@ -1,7 +1,5 @@
 """Certified bounds: against exact rational arithmetic, mpmath, grids and search; nothing may exceed them."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 
@@ -24,7 +22,7 @@ D = 3
 INPUTS = gaussian(d=D)
 
 
-# -- rounding: one ulp of dishonesty is found ----------------------------------------------------------------------
+# -- rounding: one ulp of dishonesty is found --------------------------------------------------------------------------
 
 
 def exact_affine(W, b, low, high):
@@ -162,7 +160,7 @@ def test_activations_are_convex_or_concave_between_their_points_of_inflection(na
         assert (change >= -1e-15).all() or (change <= 1e-15).all()
 
 
-# -- nothing exceeds a bound ----------------------------------------------------------------------------------------
+# -- nothing exceeds a bound -------------------------------------------------------------------------------------------
 
 
 def functions(rng, activation, dtype="float64"):

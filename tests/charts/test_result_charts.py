@@ -226,7 +226,7 @@ def test_sensitivity():
 def test_shapley_values_add_up():
     found = mp.shapley(NET, POINT, INPUTS)
     chart = found.chart(output=2, k=2)
-    assert [part.label for part in chart.parts][::3] == ["mean", "2 others"]
+    assert [part.label for part in chart.parts][::3] == ["expected output", "2 others"]
     assert sum(part.amount for part in chart.parts) == pytest.approx(chart.totals[0][1], rel=1e-12)
     assert chart.totals == [("prediction", found.prediction[2])] and found.chart(output=-1).totals == chart.totals
     sampled = mp.shapley(NET, POINT, INPUTS, permutations=4)

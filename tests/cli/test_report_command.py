@@ -1,7 +1,5 @@
 """mlpoly report: from a file of a model and a table of data to a page."""
 
-from __future__ import annotations
-
 import json
 import re
 

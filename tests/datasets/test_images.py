@@ -60,9 +60,6 @@ def assert_holds(images, parts):
     assert images.train.dtype == images.test.dtype == np.float64
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
-
-
 def test_digits():
     images, again, other = load_images(), load_images("digits"), load_images("digits", seed=1)
     assert (images.train.shape, images.test.shape, images.shape) == ((1437, 64), (360, 64), (8, 8))
@@ -131,9 +128,6 @@ def test_classes_of_clothes(tmp_path):
     assert load_images("mnist", tmp_path / "all").classes == tuple("0123456789")
 
 
-# -- where it is looked for --------------------------------------------------------------------------------------------
-
-
 def test_order_of_the_search(tmp_path, monkeypatch):
     """Each place holds one image more than the one before, and is taken while those before it are gone."""
     monkeypatch.setenv("MLPOLY_DATA", str(tmp_path / "shared"))
@@ -164,9 +158,6 @@ def test_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r"pip install 'mlpoly\[sklearn\]'"):
         load_images("digits")
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60)

@@ -1,7 +1,6 @@
 """Downloads, with a folder in place of the network."""
 
 import hashlib
-import json
 import shutil
 from urllib.parse import urlsplit
 
@@ -9,12 +8,9 @@ import numpy as np
 import pooch
 import pytest
 from support.data import data_folder
-from support.llama2c_files import checkpoint_bytes, vocabulary_bytes
-from support.tiny_models import VOCABULARY, llama
 
 from mlpoly.datasets import DownloadError, cache_dir, download, load_images
 from mlpoly.datasets.sources import _SOURCES, IDX_FILES, DataSource
-from mlpoly.lm import load_model
 
 FIRST = f"{IDX_FILES[0]}.gz"
 CONTENT = {f"{name}.gz": name.encode() * 100 for name in IDX_FILES}
@@ -65,7 +61,7 @@ def test_another_checksum_leaves_nothing_behind(offered, tmp_path):
 
 @pytest.mark.parametrize("name", ["digits", "nosuch"])
 def test_name_that_cannot_be_downloaded(name):
-    with pytest.raises(ValueError, match=f"'{name}', but only mnist, fashion-mnist, stories260K can be downloaded"):
+    with pytest.raises(ValueError, match=f"'{name}', but only mnist, fashion-mnist can be downloaded"):
         download(name)
 
 
@@ -80,19 +76,3 @@ def test_real_mnist():
     assert (images.train.min(), images.train.max()) == (0, 1)
     assert np.bincount(images.train_labels).tolist()[:3] == [5923, 6742, 5958]  # as published
     assert (images.name, images.classes) == ("mnist", tuple("0123456789"))
-
-
-def test_stories(offered, monkeypatch):
-    """A model of llama2.c with random weights is unpacked once and whole."""
-    model = llama(tie_word_embeddings=True, rms_norm_eps=1e-5)
-    pieces = [f"piece {i}".encode() for i in range(VOCABULARY)]
-    offered("stories260K", {"stories260K.bin": checkpoint_bytes(model), "tok512.bin": vocabulary_bytes(pieces)})
-    monkeypatch.setattr("mlpoly.datasets.sources._SAMPLE", (3, 5))
-    folder = download("stories260K")
-    assert load_model(folder)[1] is None
-    assert json.loads((folder / "vocab.json").read_text()) == [p.decode() for p in pieces]
-    tokens = np.load(folder / "tokens.npy")
-    assert tokens.shape == (3, 5) and (tokens[:, 0] == 1).all() and tokens.max() < VOCABULARY
-    changed = (folder / "tokens.npy").stat().st_mtime_ns
-    download("stories260K")
-    assert (folder / "tokens.npy").stat().st_mtime_ns == changed

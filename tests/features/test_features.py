@@ -140,7 +140,7 @@ def test_ablation_removes_the_span_and_nothing_else(rng):
 POLY = mp.fit(make_net("MLP"), mp.Gaussian.standard(D), 2)
 ERRORS = [
     ("output out of range", lambda: mp.eigenfeatures(POLY, output=OUT), ValueError, "output is 3, but .* 3 outputs"),
-    ("output no integer", lambda: mp.eigenfeatures(POLY, output="a"), TypeError, "output must be an integer"),
+    ("no such output", lambda: mp.eigenfeatures(POLY, output="a"), ValueError, "no output .a.; .* use an index"),
     ("direction length", lambda: mp.eigenfeatures(POLY, output=np.ones(2)), ValueError, "output has shape"),
     ("direction NaN", lambda: mp.eigenfeatures(POLY, output=np.full(OUT, np.nan)), ValueError, "output holds"),
     ("k zero", lambda: mp.eigenfeatures(POLY, output=0, k=0), ValueError, "k must be at least 1"),

@@ -104,7 +104,7 @@ def test_names_come_from_the_columns_of_a_frame(tmp_path):
         assert inputs.names == tuple(FRAME.columns)
         poly = mp.fit(net, inputs, 2)
         for p in (poly, poly.output(1), 2 * poly, poly.in_units(3.0), poly.to(torch.zeros(1))):
-            assert p.terms(k=1)[0].name.split("^")[0].split(" * ")[0] in FRAME.columns
+            assert p.terms(k=1)[0].name.split("^")[0].split(" \N{MIDDLE DOT} ")[0] in FRAME.columns
         if not isinstance(inputs, mp.Samples):
             poly.save(tmp_path / "p.safetensors")
             assert mp.load(tmp_path / "p.safetensors").inputs.names == tuple(FRAME.columns)
@@ -144,7 +144,7 @@ def test_frames_are_data_everywhere():
     assert mp.explain(poly, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))
-    with pytest.raises(TypeError, match=r"^output must be an integer, got 'class_1'"):
+    with pytest.raises(ValueError, match=r"^there is no output 'class_1'; the outputs have no names"):
         poly.terms(output="class_1")
     with pytest.raises(ValueError, match=r"^output is 5, but"):
         poly.terms(output=5)
@@ -165,7 +165,7 @@ def test_tables_and_formulas():
     x = np.ones(poly.dim_in)
     title = str(mp.explain(poly, x, poly.inputs, output=1)).splitlines()[0]
     assert str(mp.explain(one, x, poly.inputs)).splitlines()[0] == title.replace(" of output 1", "")
-    assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
+    assert list(terms.to_pandas().columns) == ["term", "degree", "coefficient", "effect", "fraction of variance"]
     assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
     assert terms[0].name in terms._repr_html_()
     centred = network("MLP", "gelu", 3, 6, 2).preceded_by(mp.Affine(np.eye(3), np.full(3, -30.0)))
@@ -178,6 +178,15 @@ def test_tables_and_formulas():
     assert str(fitted(4, d=6)) == repr(fitted(4, d=6))
     written = mp.polynomials.DensePolynomial(np.zeros(1), np.ones(1), np.array([[-0.5]]), np.array([[[2e-7]]]))
     assert str(written).replace("\N{MINUS SIGN}", "-") == "p = 1 - 0.5 x0 + 2e-07 x0^2"
+
+
+def test_interactions_are_the_products_among_the_terms():
+    for degree in (1, 2, 3, 4):
+        poly = fitted(degree, d=3)
+        every = [term for term in poly.terms(k=100) if len(set(term.inputs)) > 1]
+        found = poly.terms(k=100, interactions=True)
+        assert list(found) == every and found.total == len(every)
+        assert f"of {len(every)} interactions" in str(found)
 
 
 def test_to_sympy_is_exact_for_an_exact_polynomial():

@@ -1,7 +1,5 @@
 """The closest linear and quadratic map of a deep network: identities, and the optimum by regression."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

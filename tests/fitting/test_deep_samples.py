@@ -63,10 +63,6 @@ def distance(one, two):
     return float(np.sum((terms_of(one) - terms_of(two)) ** 2))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What it finds
-# ---------------------------------------------------------------------------------------------------------------------
-
 QUADRATIC = {
     "square": lambda: network("MLP", "square", D, 5, OUT, seed=1),
     "affine maps before": lambda: mp.Chain(
@@ -154,14 +150,6 @@ def test_without_the_closed_form_it_finds_the_same(monkeypatch):
     assert np.sum((terms_of(poly) - right) ** 2) <= 4 * poly.report.excess
 
 
-def test_degree_one_never_makes_quadratic_terms(monkeypatch):
-    monkeypatch.setattr(sampled, "expand", None)  # calling it would raise
-    net = DEEP["two layers"]()
-    poly = mp.fit(net, INPUTS, 1, method=Sampled(0.0, 2))
-    assert poly.quadratic is None
-    assert poly.directions.shape == (D, D)
-
-
 def test_the_linear_forms_are_those_of_the_first_layer():
     poly = mp.fit(DEEP["row space of two"](), INPUTS, 2, method=Sampled(0.0, 2))
     assert poly.directions.shape == (2, D)
@@ -187,11 +175,6 @@ def test_of_equal_components_a_mixture_is_one_of_them(degree):
     halves = mp.GaussianMixture(np.full(2, 0.5), np.stack([INPUTS.mean] * 2), np.stack([INPUTS.covariance] * 2))
     found, alone = (mp.fit(net, inputs, degree, method=method) for inputs in (halves, INPUTS))
     assert_close(found(x), alone(x), 1e-9)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Stopping
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def assert_same_fit(one, two):
@@ -233,24 +216,10 @@ def test_an_interrupt_keeps_what_has_been_found(monkeypatch, small_chunks):
     assert_same_fit(poly, mp.fit(net, INPUTS, 2, method=Sampled(0.0, 384)))
 
 
-def test_an_interrupt_before_the_first_chunk_raises(monkeypatch):
-    def interrupted(*given):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sampled, "_correction", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        mp.fit(ONE_LAYER, INPUTS, 1, method=Sampled())
-
-
 def test_seeds_differ_and_repeat(small_chunks):
     one, two, again = (mp.fit(ONE_LAYER, INPUTS, 1, method=Sampled(0.0, 128, seed=seed)) for seed in (1, 2, 1))
     assert distance(one, two) > 0
     assert distance(one, again) == 0
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Array libraries
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_no_gradients_are_recorded():
@@ -259,11 +228,6 @@ def test_no_gradients_are_recorded():
     poly = mp.fit(net, in_library(INPUTS, TORCH64), 2, method=Sampled(0.0, 2))
     assert not poly.quadratic.requires_grad
     assert torch.is_tensor(poly.linear)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Bad input
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def sampled_fit(net=ONE_LAYER, inputs=INPUTS, degree=1):

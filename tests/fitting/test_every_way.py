@@ -1,7 +1,5 @@
 """What every way to fit has in common: identities of networks and mixtures, array libraries, gradients, provenance."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -84,10 +82,8 @@ def test_the_same_mixture_in_other_words(kind, way, rank, change):
 @pytest.mark.parametrize("way", ["exact", "neuronwise", "bound", "composed"])
 def test_one_component_is_the_gaussian(way, degree, kind, activation):
     net, mix = make_net(kind, activation), mixture(D, c=1)
-    poly, alone = (
-        WAYS[way](net, mix, degree),
-        WAYS["neuronwise" if way == "exact" else way](net, mix.components[0], degree),
-    )
+    gaussian_fit = WAYS["neuronwise" if way == "exact" else way]
+    poly, alone = WAYS[way](net, mix, degree), gaussian_fit(net, mix.components[0], degree)
     assert poly.degree == degree
     assert_close(poly(points(D)), alone(points(D)), 1e-8 if way == "bound" else 1e-11 if degree == 6 else 1e-12)
     if way == "exact":
@@ -191,47 +187,33 @@ def deep():
     return mp.Chain([mp.Residual(network("GLU", "silu", D, o=D, scale=0.5, up=0.5)), *chain().layers])
 
 
+def by(degree, method="auto"):
+    return partial(mp.fit, degree=degree, method=method)
+
+
 ROWS = points(D, 300) ** 2
 WEIGHTED = mp.Samples(ROWS, np.random.default_rng(3).exponential(size=300))
 CASES = {  # network, inputs, fit, and tolerances in double and single precision
-    "mixture 1": (make_net("MLP"), mixture(D), partial(mp.fit, degree=1), 1e-11, 1e-4),
-    "mixture 2": (make_net("GLU"), mixture(D), partial(mp.fit, degree=2), 1e-11, 1e-4),
-    "mixture 3": (make_net("GLU"), mixture(D), partial(mp.fit, degree=3), 1e-11, 1e-4),
-    "points": (make_net("MLP"), mixture(D, rank=0), partial(mp.fit, degree=1), 1e-9, 2e-4),
-    "lines 2": (make_net("MLP"), mixture(D, rank=1), partial(mp.fit, degree=2), 1e-9, 2e-4),
-    "lines 3": (make_net("MLP"), mixture(D, rank=1), partial(mp.fit, degree=3), 1e-9, 2e-4),
+    "mixture 1": (make_net("MLP"), mixture(D), by(1), 1e-11, 1e-4),
+    "mixture 2": (make_net("GLU"), mixture(D), by(2), 1e-11, 1e-4),
+    "mixture 3": (make_net("GLU"), mixture(D), by(3), 1e-11, 1e-4),
+    "points": (make_net("MLP"), mixture(D, rank=0), by(1), 1e-9, 2e-4),
+    "lines 2": (make_net("MLP"), mixture(D, rank=1), by(2), 1e-9, 2e-4),
+    "lines 3": (make_net("MLP"), mixture(D, rank=1), by(3), 1e-9, 2e-4),
     "neuronwise MLP": (make_net("MLP"), mixture(D), partial(WAYS["neuronwise"], degree=3), 1e-11, 1e-5),
     "neuronwise GLU": (make_net("GLU"), mixture(D), partial(WAYS["neuronwise"], degree=3), 1e-11, 1e-5),
     "bound MLP": (make_net("MLP"), mixture(D), partial(WAYS["bound"], degree=3), 1e-8, 1e-4),
     "bound GLU": (make_net("GLU"), mixture(D), partial(WAYS["bound"], degree=3), 1e-8, 1e-4),
-    "expansion": (deep(), gaussian(d=D), partial(mp.fit, degree=2), 1e-10, 1e-3),
-    "sampled 1": (
-        chain("tanh"),
-        gaussian(d=D),
-        partial(mp.fit, degree=1, method=mp.methods.Sampled(0, 256)),
-        1e-10,
-        1e-3,
-    ),
-    "sampled 2": (
-        chain("tanh"),
-        gaussian(d=D),
-        partial(mp.fit, degree=2, method=mp.methods.Sampled(0, 256)),
-        1e-10,
-        1e-3,
-    ),
-    "composed": (deep(), gaussian(d=D), partial(mp.fit, degree=3, method=mp.methods.Composed(None)), 1e-10, 2e-3),
-    "guarded": (deep(), mixture(D, 2), partial(mp.fit, degree=3, method=mp.methods.Composed(0.03)), 1e-10, 2e-3),
-    "samples": (make_net("MLP"), WEIGHTED, partial(mp.fit, degree=3), 2e-11, 2e-4),
+    "expansion": (deep(), gaussian(d=D), by(2), 1e-10, 1e-3),
+    "sampled 1": (chain("tanh"), gaussian(d=D), by(1, mp.methods.Sampled(0, 256)), 1e-10, 1e-3),
+    "sampled 2": (chain("tanh"), gaussian(d=D), by(2, mp.methods.Sampled(0, 256)), 1e-10, 1e-3),
+    "composed": (deep(), gaussian(d=D), by(3, mp.methods.Composed(None)), 1e-10, 2e-3),
+    "guarded": (deep(), mixture(D, 2), by(3, mp.methods.Composed(0.03)), 1e-10, 2e-3),
+    "samples": (make_net("MLP"), WEIGHTED, by(3), 2e-11, 2e-4),
     "samples, bound": (make_net("GLU"), WEIGHTED, partial(WAYS["bound"], degree=3), 1e-9, 1e-4),
     # Shrinkage bounds the condition number by 1000 times the number of features.
-    "readout": (
-        make_net("GLU"),
-        WEIGHTED,
-        partial(mp.fit, degree=2, method=mp.methods.Joint("readout", 1e-3)),
-        1e-9,
-        1e-2,
-    ),
-    "free": (make_net("GLU"), WEIGHTED, partial(mp.fit, degree=2, method=mp.methods.Joint("free", 1e-3)), 1e-9, 1e-2),
+    "readout": (make_net("GLU"), WEIGHTED, by(2, mp.methods.Joint("readout", 1e-3)), 1e-9, 1e-2),
+    "free": (make_net("GLU"), WEIGHTED, by(2, mp.methods.Joint("free", 1e-3)), 1e-9, 1e-2),
 }
 QUICK_IN_JAX = ("mixture 2", "lines 3")  # each new shape costs seconds
 

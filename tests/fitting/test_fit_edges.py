@@ -21,9 +21,6 @@ mlp, glu = (partial(kind, d=3, h=5, o=2) for kind in (networks.mlp, networks.glu
 NETS = pytest.mark.parametrize("build", [mlp, glu])
 
 
-# -- no variance ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", DEGREES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_neurons_without_variance_are_constants(activation, degree, rng):
@@ -64,9 +61,6 @@ def test_zero_weights_give_the_constant_network(build, degree, rng):
     poly = mp.fit(net, mp.Gaussian(np.ones(3), covariance(rng, 3)), degree)
     assert_close(poly(x), net(x))
     assert not np.any(poly.gradient(x))
-
-
-# -- shapes of the covariance -----------------------------------------------------------------------------------------
 
 
 @NETS
@@ -114,9 +108,6 @@ def test_identity_diagonal_and_full_covariance_agree(build, degree, rng):
     assert_close(mp.fit(net, mp.Gaussian(mean, np.ones(3)), degree)(x), identity)
 
 
-# -- small and odd sizes ----------------------------------------------------------------------------------------------
-
-
 @NETS
 @pytest.mark.parametrize(("d", "h", "o"), [(1, 1, 1), (1, 4, 2), (4, 1, 2), (3, 7, 1), (7, 3, 4)])
 @pytest.mark.parametrize("degree", DEGREES)
@@ -134,31 +125,6 @@ def test_any_sizes(build, d, h, o, degree, rng):
     assert_close(poly(x), exact.truncate(degree)(x))
 
 
-@pytest.mark.parametrize("degree", DEGREES)
-def test_one_neuron_one_input_by_hand(degree):
-    """act(m + s t) under x ~ N(mu, v): the series of the activation itself."""
-    mu, v, w, b = 0.4, 2.25, -0.8, 0.3
-    net = mp.MLP([[w]], [b], None, None, activation="gelu")
-    poly = mp.fit(net, mp.Gaussian([mu], [v]), degree)
-    a = mp.activations.hermite_coefficients("gelu", w * mu + b, 0.8 * 1.5, degree)
-    x = np.linspace(-3, 4, 15)
-    t = -(x - mu) / 1.5
-    assert_close(poly(x[:, None])[:, 0], np.polynomial.hermite_e.hermeval(t, a))
-
-
-@NETS
-def test_degree_zero_is_the_mean(build, rng):
-    net, gaussian = build(rng), mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))
-    poly = mp.fit(net, gaussian, degree=0)
-    values = net(gaussian.sample(200_000))
-    standard_error = values.std(axis=0) / np.sqrt(len(values))
-    assert np.all(np.abs(poly(np.zeros(3)) - values.mean(axis=0)) <= 5 * standard_error)
-    assert poly.units.gate is None and poly.series.gated is None
-    # One product for all rows may sum the nine units in another order than that of a single row.
-    rounding = 10 * 9 * np.finfo(float).eps
-    assert_close(poly(rng.standard_normal((3, 3))), np.broadcast_to(poly(np.zeros(3)), (3, 2)), rounding)
-
-
 @NETS
 def test_high_degree_stays_finite(build, rng):
     net, gaussian = build(rng), mp.Gaussian(rng.standard_normal(3), covariance(rng, 3))
@@ -166,9 +132,6 @@ def test_high_degree_stays_finite(build, rng):
     x = gaussian.sample(50)
     assert np.all(np.isfinite(poly(x)))
     assert_close(poly.truncate(3)(x), mp.fit(net, gaussian, degree=3)(x))
-
-
-# -- parts left out ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", DEGREES)
@@ -208,9 +171,6 @@ def test_missing_biases_are_zeros(degree, rng):
     for short, explicit in pairs:
         assert_close(short(x), explicit(x), 1e-15)
         assert_close(mp.fit(short, gaussian, degree)(x), mp.fit(explicit, gaussian, degree)(x), 1e-15)
-
-
-# -- very large and very small weights --------------------------------------------------------------------------------
 
 
 def scaled(net, factor, dtype):

@@ -14,11 +14,6 @@ import mlpoly as mp
 NODES = {1: 60, 2: 40, 3: 24, 4: 16}  # per axis; the smooth networks below are then integrated to 2e-11 or better
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The oracle: weighted least squares on a tensor Gauss-Hermite grid, in the monomials of x
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def monomial_coefficients(poly):
     """Coefficients (number of monomials, o): each entry of a symmetric tensor stands for its permutations."""
     c = poly.coefficients()
@@ -44,11 +39,6 @@ def least_squares(function, d, degree):
     return np.linalg.solve(r, q.T @ (np.sqrt(w)[:, None] * function(x)))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Networks
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def make_gaussian(d, seed=1):
     return gaussian(seed, d, shift=0.5, ridge=0.3)
 
@@ -71,34 +61,6 @@ def test_equals_least_squares_on_a_grid(kind, activation, d, degree):
     assert_close(monomial_coefficients(poly), least_squares(net, d, degree), 1e-10)
 
 
-@pytest.mark.parametrize("activation", ("tanh", "silu"))
-@pytest.mark.parametrize("kind", KINDS)
-def test_residual_is_orthogonal_to_every_monomial(kind, activation):
-    net, inputs = make_net(kind, activation, 3), make_gaussian(3)
-    x, w = grid(inputs, NODES)
-    for degree in range(6):
-        residual = net(x) - mp.fit(net, inputs, degree=degree)(x)
-        v = monomials(x, degree)
-        inner = (v * w[:, None]).T @ residual
-        sizes = np.sqrt(w @ v**2)[:, None] * np.sqrt(w @ net(x) ** 2)
-        assert np.max(np.abs(inner) / sizes) <= 1e-11  # what the grid itself leaves
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_not_optimal_under_another_gaussian(kind):
-    """Negative control of the test above."""
-    net, inputs = make_net(kind, "gelu", 3), make_gaussian(3)
-    x, w = grid(make_gaussian(3, seed=2), NODES)
-    v = monomials(x, 1)
-    inner = (v * w[:, None]).T @ (net(x) - mp.fit(net, inputs, degree=1)(x)) / np.sqrt(w @ v**2)[:, None]
-    assert np.max(np.abs(inner)) > 1e-3
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Networks that are polynomials come back exactly
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def test_bilinear_layer_has_its_own_coefficients():
     g = make_net("GLU", "identity", 4)
     c = mp.fit(g, make_gaussian(4), degree=2).coefficients()
@@ -115,11 +77,6 @@ def test_quadratic_layer_has_its_own_coefficients():
     assert_close(c.linear, 2 * net.W2 @ (net.b1[:, None] * net.W1))
     assert_close(c.constant, net.W2 @ net.b1**2 + net.b2)
     assert np.max(np.abs(c.tensor(3))) <= 1e-14
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Kinked activations: each neuron is integrated in coordinates that its kink cuts straight
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @cache

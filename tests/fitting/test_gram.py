@@ -64,17 +64,6 @@ def test_components_in_chunks_are_the_same(numbers, monkeypatch):
     assert_close(op.apply(H), whole, 1e-14)
 
 
-def test_operator_in_every_library(backend):
-    op = operator(backend)
-    H = make(quadratics(D + 1), backend)
-    wide = padded(op.seconds[:1, ...] * 0 + H, op.side)
-    before = to_numpy(wide).copy()
-    image = op.apply(wide)
-    assert_same_kind(image, wide)
-    assert_close(image[:, :5, :5], by_quadrature(quadratics(D + 1)), 2 * backend.tolerance)  # two products
-    assert_close(wide, before, 0)
-
-
 def test_products_in_single_precision_err_like_single_precision():
     rough, exact = operator(single=True), operator()
     H = padded(quadratics(D + 1), exact.side)
@@ -109,9 +98,6 @@ def test_preconditioner_inverts_the_operator_of_a_standard_normal(side, backend)
     assert_same_kind(solved, H)
     assert_close(standard(solved), H, backend.tolerance)
     assert not to_numpy(solved)[:, 5:, :].any()
-
-
-# -- sums in place -----------------------------------------------------------------------------------------------------
 
 
 def test_sums_in_place(backend):

@@ -1,7 +1,5 @@
 """All neurons fitted together on samples: against plain least squares, and never worse than neuron by neuron."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -80,21 +78,6 @@ def test_a_readout_without_shrinkage_is_plain_least_squares_on_the_neurons(gated
     assert np.abs(poly(x) - A @ solved).max() < 100 * np.finfo(float).eps * condition**2 * np.abs(net(x)).max()
 
 
-def test_units_that_are_the_same_share_their_coefficients():
-    net = make_net()
-    twice = mp.MLP(
-        np.concatenate([net.W1, net.W1]),
-        np.concatenate([net.b1, net.b1]),
-        np.concatenate([0.3 * net.W2, 0.7 * net.W2], axis=1),
-        net.b2,
-        "relu",
-    )
-    x = skewed(600)
-    one, two = (mp.fit(each, x, 2, method=Joint("free", 0.0)) for each in (net, twice))
-    assert two.report.details["rank"] == one.report.details["rank"] == 2 * H
-    assert np.abs(one(x) - two(x)).max() < 1e-10 * np.abs(net(x)).max()
-
-
 @pytest.mark.parametrize("kind", ["readout", "free"])
 def test_what_samples_do_not_determine_is_of_least_norm(kind):
     net, x = make_net(seed=1), skewed(600)
@@ -115,14 +98,6 @@ def test_large_shrinkage_is_the_fit_that_the_others_start_from():
     free, readout = (mp.fit(net, x, 3, method=Joint(kind, 1e30)) for kind in ("free", "readout"))
     assert np.abs(free(x) - readout(x)).max() < 1e-12 * np.abs(net(x)).max()
     assert free.report.details["effective"] < 1e-20
-
-
-def test_weights_count_samples():
-    net, x = make_net(), skewed(500)
-    weights = np.where(np.arange(500) < 250, 2.0, 1.0)
-    weighted = mp.fit(net, mp.Samples(x, weights), 2, method=Joint("free", 0.0))
-    repeated = mp.fit(net, np.concatenate([x, x[:250]]), 2, method=Joint("free", 0.0))
-    assert np.abs(weighted(x) - repeated(x)).max() < 1e-9 * np.abs(net(x)).max()
 
 
 def compared(seed: int) -> tuple[float, float]:

@@ -1,7 +1,5 @@
 """Fits of deep networks layer by layer: identities, every kind of inputs, and the guard against explosion."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -66,18 +64,6 @@ def test_polynomial_activations_are_exact(inputs, guard):
         x = near(inputs)
         assert_close(found(x), net(x), 1e-9)
     assert mp.fit(net, inputs, 2, method=mp.methods.Composed(guard)).degree == 8
-
-
-@pytest.mark.usefixtures("scratch_registry")
-def test_cubes_are_exact():
-    """One built in, one registered by its function alone."""
-    mp.activations.register_activation("third_power", lambda y: y * y * y)
-    net = mp.Chain([network("MLP", "cube", D, 5, 3, scale=0.4), network("MLP", "third_power", 3, 4, 2, scale=0.2)])
-    found = mp.fit(net, gaussian(d=D), 3, method="composed")
-    assert found.degree == 9
-    assert_close(found(X), net(X), 1e-8)
-    for k in range(4):
-        assert np.abs(found.coefficients().tensor(k)).max() > 0
 
 
 @all_inputs
@@ -248,20 +234,6 @@ def test_a_guard_keeps_deep_polynomials_from_exploding():
         assert error(plain.bounded(3.0)) < error(chosen)
 
 
-def test_the_automatic_guard_is_the_one_of_the_stated_rule():
-    net, inputs = chain("tanh", sizes=(D, 8, 8, 3)), mixture(D, 2)
-    wider = mp.GaussianMixture(inputs.weights, inputs.means, 2.0 * inputs.covs)
-    samples = [inputs.sample(2048, seed=0), wider.sample(2048, seed=0)]
-    best, least = None, np.inf
-    for guard in GUARDS:
-        p = mp.fit(net, inputs, 4, method=mp.methods.Composed(guard))
-        a, b = (((net(x) - p(x)) ** 2).sum() / ((net(x) - net(x).mean(0)) ** 2).sum() for x in samples)
-        score = a * (1 + np.log(1 + b))
-        if score < 0.99 * least:
-            best, least = guard, score
-    assert mp.fit(net, inputs, 4, method="composed").report.details["guard"] == best > 0
-
-
 def test_the_automatic_guard_is_none_where_there_is_no_need():
     cases = (
         (network("MLP", "relu", D), INPUTS["Gaussian"], 7),
@@ -297,17 +269,6 @@ def test_gradients_flow_to_the_weights_and_the_inputs(guard):
     for found, (a, b) in ((step.grad, (h, 0.0)), (shift.grad, (0.0, h))):
         one, two = ((loss(zero + k * a, zero + k * b) - loss(zero - k * a, zero - k * b)) / (2 * k * h) for k in (1, 2))
         assert_close(found, (4 * one - two) / 3, 1e-6)
-
-
-def test_what_a_fit_remembers():
-    net = mp.Chain([network("MLP", "tanh", D, 5, 4), network("MLP", "relu", 4, 5, 2)])
-    found = mp.fit(net, mixture(D), 3, method="composed")
-    assert type(found) is ComposedPolynomial and found.report.details["degrees"] == (3, 3)
-    assert "9 in all" in str(found.report)
-    assert found.source.activation == net.activation_names
-    assert found.source.method == "composed, layer by layer, under a Gaussian mixture"
-    assert all(stage.inputs is None and stage.report is None for stage in found.stages)
-    assert [stage.activation.name for stage in found.stages] == ["tanh", "relu"]
 
 
 def composed(net, inputs, degree=2, guard="auto"):

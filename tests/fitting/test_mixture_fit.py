@@ -49,18 +49,18 @@ def iterative(monkeypatch):
     monkeypatch.setattr(solver, "_DIRECT", 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Identities
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Identities --------------------------------------------------------------------------------------------------------
 
 
-SINGULAR = {  # dimension, components, rank of each: the cases of the matrix-free operator
-    "regular": (8, 4, None),
-    "large": (24, 4, None),
-    "singular components": (24, 3, 9),
-    "components of rank one": (10, 6, 1),
-    "two singular components": (24, 2, 9),
-    "points": (6, 4, 0),
+SINGULAR = {  # dimension, components, rank of each, and inputs of which the mixture is on a subspace
+    "regular": (8, 4, None, 8),
+    "large": (24, 4, None, 24),
+    "singular components": (24, 3, 9, 24),
+    "components of rank one": (10, 6, 1, 10),
+    "two singular components": (24, 2, 9, 24),
+    "points": (6, 4, 0, 6),
+    "confined": (6, 3, None, 18),
+    "confined and singular": (6, 3, 2, 18),
 }
 
 
@@ -68,11 +68,13 @@ SINGULAR = {  # dimension, components, rank of each: the cases of the matrix-fre
 @kinds
 def test_matrix_free_equals_direct(kind, case, iterative):
     """On the support of singular components: beside it the polynomial is not determined."""
-    d, c, rank = SINGULAR[case]
-    net = make_net(kind, "relu", d, h=20, o=3)
-    mix = mixture(d, c, rank=rank)
+    d, c, rank, inputs = SINGULAR[case]
+    net = make_net(kind, "relu", inputs, h=20, o=3)
+    mix = mixture(d, c, rank=rank) if d == inputs else embedded(mixture(d, c, rank=rank), inputs)[0]
     free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
     assert free.report.details["kept"] == dense.report.details["kept"]
+    if d < inputs:
+        assert (free.report.details["kept"], free.report.details["dropped"]) == (d, inputs - d)
     if rank is None:
         for k in range(3):
             assert_close(free.coefficients().tensor(k), dense.coefficients().tensor(k), 1e-9)
@@ -80,21 +82,8 @@ def test_matrix_free_equals_direct(kind, case, iterative):
     assert_close(free(x), dense(x), 1e-9)
     size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
     assert abs(free.report.misfit - dense.report.misfit) <= 1e-11 * size
-    assert free.report.gradient <= 5e-12  # components of rank one leave curvatures that differ by some thousand
-
-
-@pytest.mark.parametrize("rank", [None, 2])
-@kinds
-def test_matrix_free_equals_direct_where_the_inputs_are_confined(kind, rank, iterative):
-    """Total covariance of rank 6 in 18 inputs, components of rank 6 or 2."""
-    mix, _ = embedded(mixture(6, rank=rank), 18)
-    net = make_net(kind, "relu", 18, h=20)
-    free, dense = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
-    assert (free.report.details["kept"], free.report.details["dropped"]) == (6, 12)
-    x = on_support(mix, rank or 6)
-    assert_close(free(x), dense(x), 1e-9)
-    if rank is None:
-        assert_close(free.coefficients().quadratic, dense.coefficients().quadratic, 1e-9)
+    # Components of rank one leave curvatures that differ by some thousand; those on a subspace, twice as many.
+    assert free.report.gradient <= (5e-12 if d == inputs else 2e-11)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -107,24 +96,6 @@ def test_closed_form_equals_direct(kind, rank, degree):
     assert_close(poly(points(6)), dense(points(6)), 1e-12)
     size = np.max(np.mean(net(mix.sample(1000)) ** 2, axis=0))
     assert abs(poly.report.misfit - dense.report.misfit) <= 1e-12 * size
-
-
-@pytest.mark.parametrize("degree", [1, 2, 3])
-@kinds
-def test_affine_change_of_variables_commutes(kind, degree, rng):
-    """y = A x + t: the mixture of y and the network of y have the polynomial of x, written in y."""
-    d = 4
-    net, mix = make_net(kind, "relu", d), mixture(d)
-    a, t = np.eye(d) + 0.3 * rng.standard_normal((d, d)), rng.standard_normal(d)
-    back = np.linalg.inv(a)
-    if kind == "MLP":
-        changed = replace(net, W1=net.W1 @ back, b1=net.b1 - net.W1 @ back @ t)
-    else:
-        W, V = net.W_gate @ back, net.W_up @ back
-        changed = replace(net, W_gate=W, b_gate=net.b_gate - W @ t, W_up=V, b_up=net.b_up - V @ t)
-    moved = mp.GaussianMixture(mix.weights, mix.means @ a.T + t, a @ mix.covs @ a.T)
-    x = points(d)
-    assert_close(exactly(changed, moved, degree)(x @ a.T + t), exactly(net, mix, degree)(x), 1e-11)
 
 
 def in_units(net, mix, units, offset):
@@ -191,18 +162,7 @@ def test_points_are_interpolated(degree):
     assert np.isfinite(exactly(net, one, degree)(points(4))).all()
 
 
-def test_more_inputs_than_samples(rng):
-    """Class Gaussians from 12 samples in 40 inputs: the quadratic is determined where the samples are."""
-    x, y = rng.standard_normal((12, 40)), np.arange(12) % 3
-    net, mix = make_net("MLP", "relu", 40), mp.GaussianMixture.from_labels(x, y)
-    poly = exactly(net, mix, 2)
-    assert (poly.report.details["kept"], poly.report.details["dropped"]) == (11, 29)
-    assert_close(poly(points(40)), fit_mixture_direct(net, mix, 2)(points(40)), 1e-9)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# An independent oracle: quadrature on the union of the components' tensor grids
-# ---------------------------------------------------------------------------------------------------------------------
+# -- An independent oracle: quadrature on the union of the components' tensor grids ------------------------------------
 
 NODES = {2: 40, 3: 24}  # per axis, by dimension
 SMOOTH = {"MLP": ("tanh", 0.3), "GLU": ("silu", 0.4)}  # activation, and the scale of weights that these nodes resolve
@@ -246,9 +206,7 @@ def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
     assert abs(total - unreachable - poly.report.misfit) <= 1e-9 * total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The solver
-# ---------------------------------------------------------------------------------------------------------------------
+# -- The solver --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -260,15 +218,6 @@ def hard_case(o=4):
 @cache
 def converged():
     return exactly(*hard_case(), 2)
-
-
-def test_a_start_near_the_answer_ends_after_a_few_iterations():
-    net, inputs = hard_case()
-    near = mp.fit(net, inputs, 2, method=mp.methods.Exact(tolerance=1e-4))
-    report = mp.fit(net, inputs, 2, method=mp.methods.Exact(start=near)).report
-    assert report.converged and report.iterations <= 6 and report.details["gain_left"] <= 1e-3
-    assert report.misfit <= near.report.misfit * (1 + 1e-9)
-    assert mp.fit(net, inputs, 2).report.iterations > 6  # from zero it does need them
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4, 1e-6])
@@ -288,19 +237,6 @@ def test_the_report():
     assert converged().report.gradient <= 1e-12 < report.gradient < 1e-2
     for word in ("conjugate gradients converged after", "iterations", "gradient", "kept", "dropped"):
         assert word in str(report)
-
-
-def test_the_certificate_is_the_gradient():
-    """Recomputed from the answer: it grows in proportion to a perturbation, and is one at zero."""
-    net, mix = hard_case()
-    best = converged()
-    noise = mp.polynomials.DensePolynomial(best.center, 0 * best.constant, 0 * best.linear, best.quadratic)
-    gradients = [
-        mp.fit(net, mix, 2, method=mp.methods.Exact(start=best + s * noise, max_iterations=1)).report.history
-        for s in (1e-2, 2e-2)
-    ]
-    excess = [h[0][1] - best.report.misfit for h in gradients]
-    assert excess[0] > 0 and 3 < excess[1] / excess[0] < 5  # a quadratic bowl
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -331,12 +267,8 @@ def test_warm_starts():
     assert_close(again(points(30)), best(points(30)), 1e-10)
     nearby = replace(net, W1=net.W1 * (1 + 1e-3))
     warm = mp.fit(nearby, mix, 2, method=mp.methods.Exact(start=best, tolerance=1e-6))
-    assert warm.report.iterations < cold
-    assert_close(
-        exactly(nearby, mix, 2, start=best)(points(30)),
-        exactly(nearby, mix, 2)(points(30)),
-        1e-9,
-    )
+    assert warm.report.iterations < cold and cold > 6
+    assert_close(exactly(nearby, mix, 2, start=best)(points(30)), exactly(nearby, mix, 2)(points(30)), 1e-9)
 
 
 @pytest.mark.parametrize("degree", range(3))
@@ -361,14 +293,6 @@ def test_the_iteration_limit():
     assert all(b.report.misfit < a.report.misfit for a, b in itertools.pairwise(polys.values()))
     assert polys[3].report.misfit > 1.01 * converged().report.misfit
     assert mp.fvu(net, polys[6], mix.sample(2000)).total < 0.5
-
-
-def test_fits_are_deterministic():
-    net, mix = hard_case()
-    first, second = mp.fit(net, mix, 2), mp.fit(net, mix, 2)
-    np.testing.assert_array_equal(first.quadratic, second.quadratic)
-    np.testing.assert_array_equal(first.linear, second.linear)
-    assert first.report == second.report
 
 
 def watched(monkeypatch, update):
@@ -417,22 +341,6 @@ def test_an_interrupt_of_the_coarse_solve_is_heard(monkeypatch):
     assert poly.report.gradient < 0.9  # of that at zero: the two iterations are not lost
 
 
-def test_progress_is_reported_and_other_exceptions_pass(monkeypatch):
-    seen = []
-    titles = watched(monkeypatch, lambda done, note: seen.append((done, note)))
-    report = mp.fit(*hard_case(), 2, method=mp.methods.Exact(max_iterations=77)).report
-    assert titles == [("mixture fit", 77)]
-    assert [done for done, _ in seen] == list(range(1, report.iterations + 1))
-    assert all("misfit" in note for _, note in seen)
-
-    def broken(done, note):
-        raise RuntimeError("disk full")
-
-    watched(monkeypatch, broken)
-    with pytest.raises(RuntimeError, match="disk full"):
-        mp.fit(*hard_case(), 2)
-
-
 def test_a_network_of_zeros():
     net, mix = hard_case()
     silent = replace(net, W2=0 * net.W2, b2=0 * net.b2)
@@ -475,22 +383,15 @@ def test_a_large_offset_costs_only_its_digits(offset):
 
 
 def test_many_outputs_are_solved_in_blocks(iterative):
-    """70 outputs, three blocks: the same as each by itself; the report counts them all."""
-    mix = mixture(8, c=3)
-    net = make_net("MLP", "relu", 8, h=12, o=70)
-    poly = exactly(net, mix, 2)
-    assert_close(poly(points(8)), fit_mixture_direct(net, mix, 2)(points(8)), 1e-10)
-    assert poly.report.converged and poly.report.iterations > 0
-    assert_close(poly.report.misfit, fit_mixture_direct(net, mix, 2).report.misfit, 1e-10)
-    start = mp.fit(net, mp.Gaussian.standard(8), 2)
-    assert_close(exactly(net, mix, 2, start=start)(points(8)), poly(points(8)), 1e-10)
-
-
-def test_the_history_counts_all_outputs(iterative):
-    """40 outputs are solved in two blocks: their history is the sum of those of fits of the two, the shorter held."""
+    """40 outputs are two blocks: their history is the sum of those of fits of the two, the shorter held."""
     mix, net = mixture(8, c=3), make_net("MLP", "relu", 8, h=12, o=40)
     net = mp.MLP(net.W1, net.b1, net.W2 * np.repeat([1.0, 1e-3], [32, 8])[:, None], net.b2, "relu")
-    whole = exactly(net, mix, 2).report
+    poly, best = exactly(net, mix, 2), fit_mixture_direct(net, mix, 2)
+    assert_close(poly(points(8)), best(points(8)), 1e-10)
+    start = exactly(net, mix, 2, start=mp.fit(net, mp.Gaussian.standard(8), 2))
+    assert_close(start(points(8)), best(points(8)), 1e-10)
+    whole = poly.report
+    assert_close(whole.misfit, best.report.misfit, 1e-10)
     parts = [mp.MLP(net.W1, net.b1, net.W2[rows], net.b2[rows], "relu") for rows in (slice(32), slice(32, 40))]
     one, two = (misfits(exactly(part, mix, 2).report) for part in parts)
     assert len(whole.history) == whole.iterations == max(len(one), len(two)) != min(len(one), len(two))
@@ -549,9 +450,7 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
     assert len(quick.report.history) == quick.report.iterations
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Array libraries
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Array libraries ---------------------------------------------------------------------------------------------------
 
 
 def test_weights_that_require_gradients():
@@ -564,9 +463,7 @@ def test_weights_that_require_gradients():
     assert not mp.fit(learning, mix, 2)(x).requires_grad
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mistakes
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Mistakes ----------------------------------------------------------------------------------------------------------
 
 NET, MIX = make_net("MLP", "relu", 3), mixture(3)
 

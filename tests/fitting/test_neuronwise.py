@@ -1,6 +1,5 @@
 """Neuron by neuron under a mixture: each its own one-dimensional least squares, a ridge form of any degree and size."""
 
-import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -26,11 +25,6 @@ def neuronwise(net, mix, degree):
     return mp.fit(net, mix, degree, method="neuronwise")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where it is the optimum
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", range(8))
 @pytest.mark.parametrize(("kind", "activation"), [("MLP", "relu"), ("MLP", "tanh"), ("GLU", "silu"), ("GLU", "relu")])
 def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree):
@@ -39,11 +33,6 @@ def test_of_one_input_it_is_the_optimum_of_the_mixture(kind, activation, degree)
     best = mp.fit(net, mix, degree, method=mp.methods.Exact(tolerance=0))
     # 1e-10: raised to the power 7 at points two standard deviations out
     assert_close(neuronwise(net, mix, degree)(points(1)), best(points(1)), 1e-10)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Each neuron by itself, by quadrature
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def line(means, stds, weights, n=60):
@@ -96,28 +85,6 @@ def test_each_unit_of_a_glu_has_its_own_least_squares(degree):
         assert math.sqrt(weights @ (got - best) ** 2) <= 1e-9 * math.sqrt(weights @ best**2)
 
 
-@pytest.mark.parametrize("degree", range(1, 6))
-@kinds
-def test_never_worse_than_the_pooled_gaussian(kind, degree):
-    """Unit by unit, in expected loss under the mixture; and never better than the optimum of the mixture."""
-    activation, scale = SMOOTH[kind]
-    net, mix = make_net(kind, activation, 2, o=None, scale=scale), make_mixture(2, gap=1.5)
-    x, w = grid(mix, 40)
-    f = net(x)
-    pooled = mp.Gaussian(mix.mean, mix.covariance)
-    own = w @ (f - neuronwise(net, mix, degree)(x)) ** 2
-    other = w @ (f - mp.fit(net, pooled, degree)(x)) ** 2
-    best = w @ (f - mp.fit(net, mix, degree, method=mp.methods.Exact(tolerance=0))(x)) ** 2
-    assert np.all(own <= other * (1 + 1e-9))
-    assert np.sum(own) < 0.9 * np.sum(other)
-    assert np.all(best <= own * (1 + 1e-9))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Properties
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", range(5))
 @kinds
 def test_units_without_variance_are_constants(kind, degree):
@@ -168,17 +135,6 @@ def test_gates_that_are_collinear_with_their_partners(degree):
             lambda y, b=b, c=c: y / (1 + np.exp(-y)) * (2 * (y - b) + c),
         )
         assert_close(poly(points(3))[:, i], neuronwise(same, mix, degree)(points(3))[:, 0], 1e-8)
-
-
-@kinds
-def test_high_degrees_of_far_components(kind):
-    """Ten standard deviations between the components, up to degree 12: the pooled basis stays well conditioned."""
-    net, mix = make_net(kind, "tanh", 2, o=None, scale=0.5), make_mixture(2, gap=6.0)
-    x, w = grid(mix, 40)
-    losses = [w @ (net(x) - neuronwise(net, mix, degree)(x)) ** 2 for degree in (6, 8, 10, 12)]
-    for a, b in itertools.pairwise(losses):
-        assert np.all(b <= a * (1 + 1e-6))
-    assert np.all(losses[-1] <= 1e-2 * (w @ net(x) ** 2))
 
 
 def test_sizes_that_the_exact_fit_refuses():

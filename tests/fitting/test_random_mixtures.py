@@ -57,11 +57,6 @@ def placed(net, mixture, backend):
     return in_library(net, backend), mp.GaussianMixture(*(make(a, backend) for a in parts))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One input, against 60 digits
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Line:
     """A network of one neuron on one input, and the components of its preactivation, in mpmath."""
@@ -183,11 +178,6 @@ def test_one_input_at_length(block, backend):
         check_line(seed, backend)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Several inputs, against quadrature on the union of the components' grids
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def check_plane(seed, backend, method, d, kind):
     """Error on the grid: not above that of plain least squares there, not rising with the degree, free of units."""
     rng = np.random.default_rng(seed)
@@ -244,11 +234,6 @@ def test_several_inputs(seed, method, kind):
 def test_several_inputs_at_length(backend, kind, method):
     for seed in range(100, 108 if backend.library == "jax" else 130):
         check_plane(seed, backend, method, 2 + seed % 2, kind)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Samples with outliers
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outlier", [10.0, 300.0, 3000.0])

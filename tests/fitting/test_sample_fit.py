@@ -1,7 +1,5 @@
 """The fit on a stream of samples, neuron by neuron, against plain least squares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

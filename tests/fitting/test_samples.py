@@ -1,7 +1,5 @@
 """The data themselves as inputs: least squares on samples, and every measure that takes inputs."""
 
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -16,9 +14,8 @@ from support.networks import network
 import mlpoly as mp
 from mlpoly.fitting.samples import exact as regression_module
 from mlpoly.fitting.samples.neuronwise import SampleFit
-from mlpoly.moments.hermite_products import multi_indices, products
+from mlpoly.moments.hermite_products import products
 from mlpoly.records import map_arrays
-from mlpoly.special import hermite
 
 D, H, OUT = 3, 24, 2
 
@@ -187,17 +184,6 @@ def test_of_all_that_interpolate_it_has_the_least_norm():
     assert np.abs(vanishing @ (sizes[:, None] * poly.values.T)).max() <= 1e-12 * np.abs(poly.values).max()
 
 
-@pytest.mark.parametrize("degree", [2, 3])
-def test_it_does_not_depend_on_coordinates(degree, rng):
-    """Inputs measured in other units, rotated and shifted: the same values at the same samples."""
-    net, turn, shift = make_net(), rng.standard_normal((D, D)), rng.standard_normal(D)
-    back = np.linalg.inv(turn)
-    other = mp.MLP(net.W1 @ back.T, net.b1 - net.W1 @ back.T @ shift, net.W2, net.b2, "tanh")
-    moved = x_ @ turn + shift
-    assert_close(other(moved), net(x_), 1e-12)
-    assert_close(mp.fit(other, mp.Samples(moved), degree)(moved), mp.fit(net, mp.Samples(x_), degree)(x_), 1e-10)
-
-
 def test_inputs_that_nearly_repeat_others_keep_their_digits():
     """At a relative size of 10^-6 a covariance knows the direction to four digits, dense coefficients to none."""
     x = with_columns(x_, x_[:, 1] + 1e-6 * x_[:, 2])
@@ -262,28 +248,6 @@ def test_outputs_that_overflow_say_so():
         mp.fit(net, mp.Samples(np.array([[1.0], [1e160]])), 1)
 
 
-def test_products_of_few_variables_are_products(rng):
-    z, exponents = rng.standard_normal((5, 4)), multi_indices(4, 5)
-    table = np.stack(list(hermite(z, 5)))
-    expected = [math.prod(table[a, :, i] for i, a in enumerate(row)) for row in exponents]
-    assert_close(products(z, exponents), np.stack(expected), 1e-14)
-    assert_close(products(z[0], exponents), np.stack(expected)[:, 0], 1e-14)
-
-
-@pytest.mark.parametrize("degree", [3, 5, 7])
-def test_uniform_inputs_reach_plain_least_squares(degree):
-    """24 tanh units on a cube, where a Gaussian of the same moments is a poor stand-in."""
-    net, x = make_net(11), uniform(20_000, seed=12)
-    y = net(x)
-    solved, _ = plain_least_squares(x, y, degree)
-    plain = ((y - monomials(x, degree) @ solved) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
-    found = float(mp.fvu(net, mp.fit(net, mp.Samples(x), degree)))
-    gaussian = float(mp.fvu(net, mp.fit(net, mp.Gaussian.from_samples(x), degree), x))
-    print(f"degree {degree}: FVU {found:.3g}, plain {plain:.3g}, under a Gaussian {gaussian:.3g}")
-    assert abs(found / plain - 1) <= 1e-9
-    assert gaussian > {3: 1.3, 5: 2.0, 7: 4.0}[degree] * found
-
-
 # -- neuron by neuron --------------------------------------------------------------------------------------------------
 
 
@@ -309,13 +273,6 @@ def test_directions_are_counted_not_inputs():
     # Most samples vary in few directions only: those that are looked at first cannot tell.
     more = np.concatenate([np.repeat(x[:1], 50_000, axis=0), rng.standard_normal((45, 40))])
     assert isinstance(mp.fit(make_net(dim=40), mp.Samples(more), 3), mp.polynomials.RidgePolynomial)
-
-
-def test_neuron_by_neuron_on_request():
-    net, inputs = make_net(), mp.Samples(x_, WEIGHTS)
-    exact, each = mp.fit(net, inputs, 3), mp.fit(net, inputs, 3, method="neuronwise")
-    assert isinstance(each, mp.polynomials.RidgePolynomial) and isinstance(exact, mp.polynomials.ChaosPolynomial)
-    assert float(mp.fvu(net, exact)) <= float(mp.fvu(net, each)) < 0.5
 
 
 # -- everything that takes inputs --------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Circuits: the values of the polynomial, the levels and products they cost, files, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Matrices and coefficients layer by layer: the values of the polynomial, and shared ones that are closest."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Degrees for a budget of levels: against all choices, and against the exact error."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Ranges: probabilities against mpmath and samples, and bounds that no input of the region exceeds."""
 
-from __future__ import annotations
-
 import itertools
 
 import mpmath

@@ -1,7 +1,5 @@
 """Encrypted evaluation: parameters, the layout in slots simulated exactly, and TenSEAL against the circuit."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -45,9 +43,6 @@ def random_circuit(sizes, degree, seed=0):
     return Circuit(tuple(layers), terms(sizes[-1], len(sizes) - 1))
 
 
-# -- parameters --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scale_bits", [30, 40, 50])
 @pytest.mark.parametrize("levels", [1, 3, 7, 12])
 def test_parameters_are_the_smallest_that_the_standard_allows(levels, scale_bits):
@@ -89,9 +84,6 @@ def test_there_are_primes_for_the_smallest_scale(ring_dimension):
 )
 def test_parameters_that_do_not_fit_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-# -- layout, with lists of numbers in place of ciphertexts -------------------------------------------------------------
 
 
 def in_slots(circuit, x, slots, junk):
@@ -157,9 +149,6 @@ def test_a_wide_matrix_takes_few_rotations():
     assert first.folds == 3
     assert first.diagonals < 785 / 4
     assert first.rotations < 2 * np.sqrt(first.diagonals) + 3
-
-
-# -- TenSEAL -----------------------------------------------------------------------------------------------------------
 
 
 def session(name, scale_bits=40):

@@ -1,7 +1,5 @@
 """Client and server in two processes: public keys and ciphertexts as files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

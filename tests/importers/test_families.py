@@ -3,11 +3,7 @@
 Each block is compared with the model's own tensors, or with a module that computes the same as there.
 """
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,7 +191,7 @@ def test_layers_of_torch_itself():
         assert_near(next(b for b in blocks if b.name == name).net()(x), y)
 
 
-# -- by structure, and not by name -----------------------------------------------------------------
+# -- by structure, and not by name -------------------------------------------------------------------------------------
 
 
 class Remote(nn.Module):
@@ -295,18 +291,6 @@ def test_what_forward_does_decides(module):
     assert_near(from_torch(module)(x), module.eval()(x))
 
 
-def test_the_test_input_leaves_no_trace():
-    module, calls = Counting(), []
-    for part in module.modules():
-        part.register_forward_hook(lambda *_: calls.append(1))
-    before = torch.get_rng_state()
-    assert repr(from_torch(module)) == GLU % "silu"  # dropout would differ in training mode
-    assert not calls and module.runs == 0 and torch.equal(torch.get_rng_state(), before)
-    assert all(part.training for part in module.modules())
-    module(torch.ones(D))
-    assert calls and module.runs == 1
-
-
 def test_bloom_with_slices_leaves_its_bias_out():
     options = {"vocab_size": 32, "hidden_size": D, "n_layer": 1, "n_head": 2}
     config = transformers.BloomConfig(**options, pretraining_tp=2, slow_but_exact=True)
@@ -317,7 +301,7 @@ def test_bloom_with_slices_leaves_its_bias_out():
         find_blocks(model)[0].net()
 
 
-# -- weights ---------------------------------------------------------------------------------------
+# -- weights -----------------------------------------------------------------------------------------------------------
 
 
 def test_quantised_weights(llama):
@@ -366,7 +350,7 @@ def test_one_matrix_in_another_dtype():
     assert_near(net.W1, expected.W1, 1e-2)
 
 
-# -- activations -----------------------------------------------------------------------------------
+# -- activations -------------------------------------------------------------------------------------------------------
 
 REFUSED = {"gelu_10", "laplace", "sqrtsoftplus", "xielu"}
 
@@ -392,7 +376,7 @@ def test_functions_as_activations():
         activation_from_torch(nn.functional.softsign)
 
 
-# -- whole models ----------------------------------------------------------------------------------
+# -- whole models ------------------------------------------------------------------------------------------------------
 
 
 PATTERNS = {
@@ -568,35 +552,10 @@ def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
         find_blocks(ScaledLayer(D, 2, H))[0].net()
 
 
-# -- polynomials in the blocks' place --------------------------------------------------------------
+# -- polynomials in the blocks' place ----------------------------------------------------------------------------------
 
 
-FIRST = """
-import importlib, sys
-importlib.import_module(sys.argv[1])
-import torch
-import mlpoly
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate_proj, self.up_proj = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
-        self.down_proj, self.act_fn = torch.nn.Linear(4, 3), torch.nn.SiLU()
-
-    def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-
-assert [b.name for b in mlpoly.find_blocks(torch.nn.ModuleDict({"mlp": Block()}))] == ["mlp"]
-assert "transformers" not in sys.modules
-"""
-
-
-@pytest.mark.process
-def test_blocks_are_found_whichever_module_was_imported_first():
-    subprocess.run([sys.executable, "-c", FIRST, "mlpoly.importers.families"], check=True)
-
-
-# -- TransformerLens ------------------------------------------------------------------------------
+# -- TransformerLens ---------------------------------------------------------------------------------------------------
 
 
 def gelu_new(x):
@@ -658,12 +617,6 @@ def test_blocks_of_transformer_lens(make, shown):
     assert [b.name for b in blocks] == ["blocks.0.mlp", "blocks.1.mlp"]
     assert blocks[1].entry is blocks[1].exit is module
     assert torch.equal(blocks[1].net()(x), net(x))
-    net(x).square().sum().backward()
-    gradients = [p.grad.clone() for p in module.parameters()]
-    module.zero_grad()
-    module(x).square().sum().backward()
-    for grad, p in zip(gradients, module.parameters(), strict=True):
-        torch.testing.assert_close(grad, p.grad, rtol=1e-9, atol=1e-9)
 
 
 class Doubled(PlainBlock):

@@ -1,7 +1,5 @@
 """TransformerLens and nnsight, where they are installed: what examples/hooks.py does, against `graft`."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

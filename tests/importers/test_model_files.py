@@ -203,9 +203,6 @@ def test_onnx_files(tmp_path):
         read_network(tmp_path / "model.onnx", "relu")
 
 
-# -- what is refused -------------------------------------------------------------------------------
-
-
 class Trap:
     """An object whose pickle runs code."""
 

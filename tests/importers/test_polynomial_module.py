@@ -80,15 +80,6 @@ def test_a_module_owns_its_numbers(form, tmp_path):
         torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
 
 
-@both
-def test_state_dicts_fit_polynomials_of_the_same_shape(form):
-    module, other = (p.bounded(2.0).to_torch() for p in (polynomial(form), 2.0 * polynomial(form)))
-    other.load_state_dict(module.state_dict(), strict=True)
-    torch.testing.assert_close(other(tensor(5, D)), module(tensor(5, D)), rtol=0, atol=0)
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        polynomial(form, degree=2).bounded(2.0).to_torch().load_state_dict(module.state_dict())
-
-
 @forms
 def test_inputs_and_coefficients_in_fewer_bits(form):
     module, x = polynomial(form).to_torch().float(), tensor(50, D, dtype=torch.float32)

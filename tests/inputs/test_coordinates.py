@@ -1,7 +1,5 @@
 """Standard normal coordinates: one rank for every use of them, whatever the units of the inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.backends import NUMPY32, NUMPY64, assert_close, make

@@ -1,7 +1,5 @@
 """What every kind of inputs must do: one suite for all of them."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math

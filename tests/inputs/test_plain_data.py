@@ -1,7 +1,5 @@
 """Data (n, d) are accepted wherever inputs are, and mean the distribution of these samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

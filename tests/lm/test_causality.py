@@ -1,7 +1,5 @@
 """Causal checks: blocks that are squares of their features, behind which everything is linear, do as predicted."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -77,7 +75,7 @@ def test_squares_before_a_linear_rest_do_exactly_what_is_predicted() -> None:
     found = check_features(model, features, TEXT, polys={LAST: poly})
     assert [(s.block, s.feature, s.tokens) for s in found] == [(LAST, f"direction {r}", 144) for r in range(3)]
     for s in found:
-        near(s.correlation, s.slope, s.doubled_correlation, s.doubled_slope)
+        near(s.correlation, s.slope)
         near(s.block_correlation, s.block_slope, s.square_correlation, s.square_slope)
         near(s.polynomial_block_correlation, s.polynomial_block_slope, s.direct_correlation, s.direct_slope)
 
@@ -117,7 +115,7 @@ def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind: Any) -> 
     model = bilinear()
     poly = mp.fit(find_blocks(model)[1].net(), collect(model, TEXT).gaussian(LAST), 2)
     for s in check_features(model, block_features(poly, model, LAST, kind, 2), TEXT, polys={LAST: poly}):
-        near(s.correlation, s.slope, s.doubled_correlation, s.doubled_slope, s.direct_correlation)
+        near(s.correlation, s.slope, s.direct_correlation)
         assert s.block_correlation is s.square_slope is s.polynomial_block_correlation is None
 
 
@@ -162,15 +160,6 @@ def test_padding_does_not_count_and_tokens_are_limited() -> None:
     assert check_features(model, features, TEXT, tokens=20)[0].tokens == 20
 
 
-def test_sequences_of_one_token() -> None:
-    model = bilinear()
-    inputs, poly, rows = squares(model)
-    features = block_features(poly, model, LAST, "direction", directions=rows[:1], inputs=inputs)
-    (found,) = check_features(model, features, [torch.arange(1, 9)[:, None]])
-    assert found.tokens == 8
-    near(found.correlation, found.slope)
-
-
 def test_scores_stand_in_the_reading() -> None:
     model = bilinear()
     inputs, poly, rows = squares(model)
@@ -178,7 +167,7 @@ def test_scores_stand_in_the_reading() -> None:
     readings, scores = read_features(model, features, TEXT), check_features(model, features, TEXT)
     made = with_scores(readings, scores)
     assert [r.causal for r in made] == list(scores) and readings[0].causal is None
-    assert "correlation 1.00, slope 1.00; doubled 1.00, 1.00" in str(made[0])
+    assert "correlation 1.00, slope 1.00" in str(made[0])
     assert "direction 1" in str(scores)
     with pytest.raises(ValueError, match="causal has scores of other features"):
         with_scores(readings, scores[::-1])

@@ -1,8 +1,5 @@
 """Moments of block inputs: tiny models with random weights, against NumPy on the tensors that plain hooks record."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,32 +111,26 @@ def test_dtypes_of_distributions() -> None:
         assert moments.gaussian(name, like=like).cov.dtype == moments.mixture(name, like=like).means.dtype == dtype
 
 
+@pytest.mark.parametrize("given", ["float32", "float64"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("enough", [1, 64, 4096])
-def test_sums_do_not_depend_on_how_rows_come(precision: str, enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_do_not_depend_on_how_rows_come(
+    precision: str, enough: int, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_sums, "_ENOUGH", enough)
     monkeypatch.setattr(row_sums, "_AT_MOST", 2 * enough)
     rng = np.random.default_rng(0)
     # A mean of 1000 spreads: without the shift, float32 products would keep no digit of the covariance.
-    rows = (1000 + rng.normal(size=(400, 5)) @ rng.normal(size=(5, 5))).astype(np.float32)
+    wide = (1000 + rng.normal(size=(400, 5)) @ rng.normal(size=(5, 5))).astype(given)
     sums = RowSums(precision)
-    for piece in np.array_split(rows, [3, 4, 100, 130, 300]):
+    for piece in np.array_split(wide, [3, 4, 100, 130, 300]):
         sums.add(torch.from_numpy(piece))
-    result = sums.result()
+    result, wide = sums.result(), wide.astype(np.float64)
     assert result.count == 400
-    wide = rows.astype(np.float64)
     assert_close(result.mean, wide.mean(0), 1e-12 if precision == "double" else 1e-9)
     covariance = np.cov(wide, rowvar=False, bias=True)
     assert_close(result.scatter / 400, covariance, 1e-12 if precision == "double" else 1e-5)
     assert torch.equal(result.scatter, result.scatter.T)
-
-
-def test_wide_rows_are_narrowed_behind_the_shift() -> None:
-    rows = 1e6 + torch.randn(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sums = RowSums("single")
-    sums.add(rows)
-    result = sums.result()
-    assert_close(result.scatter / 200, np.cov(rows.numpy(), rowvar=False, bias=True), 1e-5)
 
 
 def test_sums_keep_a_copy_of_what_waits_and_are_exact_under_autocast() -> None:
@@ -430,6 +421,8 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     moments = collect(model, [batch])
     by_token = collect(model, [batch], groups=lambda x, positions, tokens: tokens)
     assert len(blocks) == 2
+    other = collect(model, [batch | {"decoder_input_ids": decoder_ids.flip(1)}])
+    assert other.provenance["data"] != moments.provenance["data"]
     for block, own_ids, own_mask in zip(blocks, (ids, decoder_ids), (mask, decoder_mask), strict=True):
         rows = seen[block.name][own_mask.flatten() != 0].double()
         torch.testing.assert_close(moments.gaussian(block.name).mean, rows.mean(0))
@@ -439,13 +432,6 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
     assert collect(model, [ids], "encoder.*").tokens == 21
     with pytest.raises(ValueError, match=r"without tokens for its decoder.*'decoder_input_ids', or choose blocks of"):
         collect(model, [ids])
-
-
-def test_other_tokens_of_the_decoder_are_other_data() -> None:
-    model, ids = strong(t5()), token_ids(1)[0]
-    batches = [{"input_ids": ids, "decoder_input_ids": ids}, {"input_ids": ids, "decoder_input_ids": ids.flip(1)}]
-    hashes = {collect(model, [batch]).provenance["data"] for batch in batches}
-    assert len(hashes) == 2
 
 
 # -- on disk -----------------------------------------------------------------------------------------------------------
@@ -506,18 +492,6 @@ def test_moments_without_a_pass_are_not_resumed(tmp_path: Path) -> None:
     collect(gpt2(), token_ids(1)).save(tmp_path)
     with pytest.raises(mp.FileFormatError, match=r"moments.safetensors has no progress"):
         collect(gpt2(), token_ids(1), save_to=tmp_path)
-
-
-def test_provenance_is_json_and_says_where_from() -> None:
-    model, batches = llama(), token_ids(2)
-    found = json.loads(json.dumps(collect(model, batches).provenance))
-    assert found["model"] == found["architecture"] == "LlamaForCausalLM"
-    assert found["dtype"] == "float32" and found["tokens"] == 42 and found["commit"] is None
-    assert found["groups"]["labels"] == {"0": "all tokens"}
-    assert {"mlpoly", "torch", "numpy", "transformers", "python", "scipy"} == set(found["versions"])
-    assert len(found["data"]) == len(found["weights"]) == 64
-    model.config._name_or_path = "somebody/something"
-    assert collect(model, batches).provenance["model"] == "somebody/something"
 
 
 def test_merge_equals_the_whole() -> None:
@@ -663,9 +637,3 @@ def test_resume_with_a_budget(tmp_path: Path) -> None:
     assert found.tokens == 70
     assert_same_moments(found, collect(model, batches, tokens=70))
     assert_same_moments(collect(model, batches, **options), found)
-
-
-def test_saves_are_rare_when_they_should_be(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        collect(gpt2(), interrupted(token_ids(3), 3), save_to=tmp_path)
-    assert list(tmp_path.iterdir()) == []

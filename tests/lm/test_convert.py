@@ -1,9 +1,6 @@
 """Conversions of tiny models, in memory and on disk."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,16 +40,6 @@ def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, me
         assert errors.seconds > 0
     with graft(model, found):
         torch.testing.assert_close(logits(model, batches[0]), before, atol=1e-4, rtol=1e-4)
-
-
-def test_samples_do_better_on_samples() -> None:
-    model, batches = llama("silu"), token_ids(40)
-    moments = collect(model, batches)
-    options: dict[str, Any] = {"held_out": batches, "closed_form": False}
-    closed = convert(model, moments, 2, **options)
-    fitted = convert(model, moments, 2, method="samples", batches=batches, **options)
-    for name in closed.polynomials:
-        assert fitted.errors[name].held_out < closed.errors[name].held_out
 
 
 @pytest.mark.parametrize(("coefficients", "bound"), [("readout", None), ("free", 2.0), ("auto", "auto")])
@@ -110,14 +97,6 @@ def test_bounds_are_chosen_for_each_block(method: Any, tmp_path: Path) -> None:
         assert found.errors[name].held_out == pytest.approx(same, rel=1e-3)
         assert same <= max(each.errors[name].held_out or 0 for each in fixed.values())
         assert json.loads((tmp_path / name / "cfg.json").read_text())["bound"] == own
-
-
-def test_all_neurons_together_do_better_under_the_groups() -> None:
-    model, batches = llama("silu"), token_ids(40)
-    moments = collect(model, batches, groups=TokenClusters(3))
-    own, joint = (convert(model, moments, 2, method=m) for m in ("neuronwise", "joint"))
-    for name, errors in joint.errors.items():
-        assert (errors.closed_form or 1) < (own.errors[name].closed_form or 0)
 
 
 def test_the_held_out_error_is_that_of_fvu() -> None:
@@ -217,15 +196,6 @@ def test_a_model_that_is_a_block_itself_has_a_folder(tmp_path: Path) -> None:
     """Its name is empty."""
     one_block(tmp_path, "")
     assert list(Conversion.load(tmp_path).polynomials) == [""]
-
-
-def test_a_conversion_shows_itself() -> None:
-    model, batches = llama("silu"), token_ids(4)
-    found = convert(model, collect(model, batches), 2, bound=4, closed_form=False)
-    assert repr(found) == "Conversion(2 blocks, degree=2, gaussian, bound=4)"
-    head, _, *rows = str(found).splitlines()
-    assert head.split() == [field.name for field in fields(BlockErrors)]
-    assert [row.split()[0] for row in rows] == list(found.polynomials)
 
 
 def test_what_is_wrong_is_said() -> None:

@@ -1,7 +1,5 @@
 """Losses of models with their blocks replaced, against the models' own losses and plain least squares."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

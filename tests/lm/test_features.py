@@ -1,7 +1,5 @@
 """Features of blocks: what they read and write, where they are large on text, and what steering them does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -370,22 +368,3 @@ def test_features_of_another_model_and_texts_without_tokens(small):
         pass
     with pytest.raises(ValueError, match="how must be"), steer(model, found, 0.0, "multiply"):
         pass
-
-
-def test_features_print_and_draw_themselves(small):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    pyplot.switch_backend("agg")
-    found = made(small, "principal")
-    readings = read_features(small[0], found, token_ids(4), tokenizer=WORDS)
-    assert repr(found) == f"FeatureSet({BLOCK}, principal, k=4)"
-    screen = str(readings[0])
-    assert readings[0].raises[0].text in screen
-    largest, best = screen.split("largest:")[1].split("smallest:")[0], readings[0].positive[0]
-    assert f"{best.value:+7.2f}" in largest and f"«{best.tokens[best.peak]}»" in largest
-    for html in (readings._repr_html_(), found._repr_html_()):
-        assert "<table>" in html and "<w" not in html
-    try:
-        (ax,) = readings.plot().axes
-        assert [bar.get_width() for bar in ax.patches] == [reading.explained for reading in readings]
-    finally:
-        pyplot.close("all")

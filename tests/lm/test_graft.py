@@ -1,7 +1,5 @@
 """Grafts: blocks that are polynomials themselves, so that replacing them must change nothing."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models from disk: tiny checkpoints written here, stories260K and SmolLM2 where they are at hand."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """Reading blocks: parts by degree that add up, the direct path to a logit, spectra."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,9 +43,6 @@ def polynomials(model: nn.Module, degree: int = 3) -> dict[str, Any]:
     return {block.name: mp.fit(block.net(), moments.gaussian(block.name), degree) for block in find_blocks(model)}
 
 
-# -- parts by degree ---------------------------------------------------------------------------------------------------
-
-
 def networks(rng: np.random.Generator) -> list[Any]:
     W, V, R = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.normal(size=(4, 9))
     b, c, d = rng.normal(size=9), rng.normal(size=9), rng.normal(size=4)
@@ -83,9 +78,6 @@ def test_parts_of_wrong_arguments(rng):
         degree_parts(poly, np.zeros((2, 5)), np.zeros(3))
     with pytest.raises(TypeError, match="poly must be a polynomial"):
         degree_parts("poly", np.zeros((2, 5)), np.zeros(4))
-
-
-# -- the direct path ---------------------------------------------------------------------------------------------------
 
 
 def test_contributions_in_llama_are_those_computed_by_hand():
@@ -207,9 +199,6 @@ def test_texts_of_tokens():
 
     assert [token_text(Pieces())(i) for i in range(4)] == [" the", " a", "<0xE2>", "#3"]
     assert token_text(None)(3) == "#3" and token_text(["x"])(0) == "x" and token_text(["x"])(1) == "#1"
-
-
-# -- spectra, and how results look -------------------------------------------------------------------------------------
 
 
 def test_spectra_say_what_fits_leave_unexplained():

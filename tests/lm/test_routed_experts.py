@@ -1,7 +1,5 @@
 """Moments, errors and grafts of experts: against the tokens that a hook on the whole mixture sees routed to each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +59,6 @@ def test_moments_are_those_of_the_routed_tokens(make: Any) -> None:
         counts = {n: part.count for n, part in found.groups(name).items()}
         first = int((positions == 0).sum())
         assert sorted(counts.values()) == sorted(c for c in (first, len(rows) - first) if c)
-
-
-def test_padding_is_left_out() -> None:
-    model, ids = mixtral(), token_ids(1)[0]
-    mask = torch.ones_like(ids)
-    mask[1, 4:] = 0
-    batches = [{"input_ids": ids, "attention_mask": mask}]
-    found = collect(model, batches)
-    for name, (rows, _) in routed(model, batches).items():
-        assert found.groups(name)[0].count == len(rows)
-        assert_close(found.gaussian(name).mean, rows.mean(0), 1e-5)
 
 
 def test_experts_without_tokens_are_left_out_with_a_warning() -> None:

@@ -1,7 +1,5 @@
 """Text into batches of token ids, and texts of tokens."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Groups of tokens by k-means of a block's inputs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -11,8 +9,7 @@ import torch
 from support.backends import assert_close
 from support.tiny_models import Lookup
 
-import mlpoly as mp
-from mlpoly.lm import TokenClusters, collect, convert
+from mlpoly.lm import TokenClusters, collect
 
 
 def crowds(count: int = 4, size: int = 50, d: int = 6, far: float = 8.0) -> Any:
@@ -69,18 +66,6 @@ def test_fewer_different_inputs_than_clusters() -> None:
     assert sorted(part.count for part in moments.groups("mlp").values()) == [2, 2, 2]
     same = collect(Lookup(torch.ones(2, 3)), [torch.tensor([[0, 1]])], groups=TokenClusters(2))
     assert [part.count for part in same.groups("mlp").values()] == [2]
-
-
-def test_the_closed_form_by_clusters_is_closer_than_one_gaussian() -> None:
-    table, _ = crowds(far=3.0)
-    model, ids = Lookup(table), [shuffled(200)]
-    net = mp.from_torch(model.mlp)
-    errors = {}
-    for groups, method in (("none", "gaussian"), ("clusters", "neuronwise")):
-        made = convert(model, collect(model, ids, groups=groups), 3, method=method, bound=3.0, closed_form=False)
-        with torch.no_grad():
-            errors[groups] = float(mp.fvu(net, made.polynomials["mlp"], table).total)
-    assert errors["clusters"] < 0.5 * errors["none"]
 
 
 def test_what_is_wrong_with_groups() -> None:

@@ -101,15 +101,6 @@ def test_backends(backend, inputs):
         assert_close(found.std, expected.std, 1000 * backend.tolerance)
 
 
-def test_order_does_not_matter():
-    net, x = network("MLP", "relu", 4, 6, 2), rows_with_gaps(G)
-    order = np.random.default_rng(1).permutation(len(x))
-    one, two = mp.conditional(net, G, x), mp.conditional(net, G, x[order])
-    assert_close(two.mean, one.mean[order], 1e-13)
-    assert_close(two.std, one.std[order], 1e-12)
-    assert "missing inputs" in str(one)
-
-
 NET = network("MLP", "relu", 4, 6, 2)
 
 

@@ -1,7 +1,5 @@
 """The error of a polynomial in closed form: against tensor quadrature and samples; KL on data."""
 
-import math
-
 import jax.numpy as jnp
 import mpmath
 import numpy as np
@@ -12,7 +10,7 @@ from support.networks import glu, mlp, network
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
-from mlpoly.measures import fvu, kl, second_moment
+from mlpoly.measures import fvu, kl
 from mlpoly.polynomials import to_dense
 from mlpoly.records import arrays_of, replace
 
@@ -38,9 +36,6 @@ def polynomials(net, inputs, other):
         "dense elsewhere": to_dense(mp.fit(net, elsewhere, degree=2), first.mean),
         "dense linear": to_dense(best[1], first.mean),
     }
-
-
-# -- tensor quadrature -------------------------------------------------------------------------------------------------
 
 
 def by_quadrature(f, p, weight):
@@ -70,50 +65,6 @@ def test_against_tensor_quadrature(kind, activation, make_inputs, d, rng):
         assert got.explained == pytest.approx(1 - total, abs=1e-7 * (1 + total)), name
         assert 0 <= got.bound < 1e-10
         assert got.standard_error is None
-
-
-def test_the_standard_error_is_calibrated(rng):
-    """Over many small samples, the spread of the estimate is what it says."""
-    net, inputs = mlp(rng, "relu"), gaussian(rng)
-    poly = mp.fit(net, inputs, degree=1)
-    exact = fvu(net, poly, inputs).total
-    seen = [fvu(net, poly, inputs.sample(2000, seed=s)) for s in range(200)]
-    scores = np.array([(float(s.total) - exact) / float(s.standard_error) for s in seen])
-    assert abs(scores.mean()) < 0.5
-    assert 0.8 < scores.std() < 1.25
-
-
-# -- exact relations ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "activation"), [(mlp, "relu"), (glu, "silu")])
-def test_the_optimum_is_optimal(kind, activation, rng):
-    net, inputs = kind(rng, activation), gaussian(rng)
-    totals = [float(fvu(net, mp.fit(net, inputs, degree=n), inputs).total) for n in range(7)]
-    assert totals[0] == pytest.approx(1, rel=1e-12)
-    assert totals == sorted(totals, reverse=True)
-    best = mp.fit(net, inputs, degree=2)
-    for worse in (best * 1.001, best.truncate(1), best - mp.fit(net, mp.Gaussian.standard(4), degree=1) * 1e-3):
-        assert fvu(net, worse, inputs).total > totals[2] + 1e-9
-
-
-def test_a_polynomial_network_is_reproduced(rng):
-    inputs = gaussian(rng)
-    cube = mlp(rng, "cube")
-    assert fvu(cube, mp.fit(cube, mp.Gaussian.standard(4), degree=3), inputs).total < 1e-13
-    bilinear = glu(rng, "identity")
-    assert fvu(bilinear, mp.fit(bilinear, mp.Gaussian.standard(4), degree=2), inputs).total < 1e-13
-
-
-def test_any_form_of_one_polynomial_has_the_same_error(rng):
-    net, inputs, judged = mlp(rng, "relu"), gaussian(rng), gaussian(rng)
-    ridge = mp.fit(net, inputs, degree=2)
-    twice = 0.5 * ridge + 0.5 * ridge  # eighteen units side by side
-    dense = to_dense(ridge, judged.mean)
-    results = [fvu(net, p, judged) for p in (ridge, twice, dense)]
-    for other in results[1:]:
-        np.testing.assert_allclose(other.per_output, results[0].per_output, rtol=1e-10)
-        assert other.flattened == pytest.approx(results[0].flattened, rel=1e-10)
 
 
 def fvu_of_a_unit(name, bias):
@@ -160,13 +111,6 @@ def test_flattened_is_var_over_var_of_one_list(rng):
     assert fvu(net, shifted, inputs).total > fvu(net, poly, inputs).total + 1
 
 
-def test_splitting_a_component_changes_nothing(rng):
-    net, g = glu(rng, "silu"), gaussian(rng)
-    poly = mp.fit(net, mp.Gaussian.standard(4), degree=2)
-    halves = GaussianMixture.of(np.array([0.25, 0.75]), [g, g])
-    np.testing.assert_allclose(fvu(net, poly, halves).per_output, fvu(net, poly, g).per_output, rtol=1e-11)
-
-
 def test_differentiable_in_torch(rng):
     """Through the fit too."""
     net = mlp(rng, "relu", 2, 3, 1)
@@ -194,9 +138,6 @@ def test_gradients_do_not_move_a_polynomial_with_the_network(build, bound, rng):
 
     weights = [a.clone().requires_grad_() for a in arrays.values()]
     assert torch.autograd.gradcheck(error, weights, fast_mode=True)
-
-
-# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 def test_bad_input(rng):
@@ -232,45 +173,10 @@ def test_constant_outputs_are_named(activation, rng):
         fvu(twice, mp.fit(twice, inputs, degree=1), inputs)
 
 
-# -- classifiers on data -----------------------------------------------------------------------------------------------
-
-
-def test_kl_against_plain_numpy(rng):
-    net, inputs = mlp(rng, "relu"), gaussian(rng)
-    poly, x = mp.fit(net, inputs, degree=2), inputs.sample(500)
-    p, q = (np.exp(f - f.max(1, keepdims=True)) for f in (net(x), poly(x)))
-    p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
-    each = np.sum(p * np.log(p / q), axis=1)
-    got = kl(net, poly, x)
-    assert got.mean == pytest.approx(each.mean(), rel=1e-12)
-    assert got.standard_error == pytest.approx(each.std(ddof=1) / math.sqrt(500), rel=1e-12)
-    assert float(got) == pytest.approx(each.mean(), rel=1e-12)
-    same = mlp(rng, "identity")
-    assert abs(float(kl(same, mp.fit(same, inputs, degree=1), x))) < 1e-12
-
-
 def test_kl_survives_any_logits():
     net = mp.MLP(np.eye(2) * 1e4, None, None, None, "identity")
     other = mp.fit(mp.MLP(np.eye(2)[::-1] * 1e4, None, None, None, "identity"), mp.Gaussian.standard(2), degree=1)
     assert float(kl(net, other, np.array([[1.0, 0.0]]))) == pytest.approx(1e4, rel=1e-9)
-
-
-def test_second_moment_of_a_wide_layer_needs_no_square_of_it(monkeypatch, rng):
-    """Chunks of 64 units: no array of the pair stage is larger than a chunk, whatever the width."""
-    from mlpoly.units import inner_products
-
-    monkeypatch.setattr(inner_products, "_SMALL", 64)
-    seen = []
-    original = inner_products.Angles
-
-    def watch(*arguments):
-        seen.append(arguments[0].shape)
-        return original(*arguments)
-
-    monkeypatch.setattr(inner_products, "Angles", watch)
-    second_moment(mlp(rng, "relu", 4, 200, 2), gaussian(rng))
-    assert len(seen) == 10
-    assert max(a * b for a, b in seen) == 64 * 64
 
 
 def test_a_bound_that_matters_is_printed() -> None:

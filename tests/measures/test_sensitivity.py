@@ -13,7 +13,6 @@ from support.quadrature import explained_variance, normal_mean
 
 import mlpoly as mp
 from mlpoly.measures import sensitivity
-from mlpoly.measures.games import shapley_values
 from mlpoly.measures.sensitivity import _ClosedForm
 
 G = gaussian(3, 3, ridge=0.1)
@@ -204,16 +203,6 @@ def test_more_than_twelve_groups_are_drawn():
     assert_close(found.shapley[:, 0], squares / squares.sum(), 1e-12)  # every order gives the same
 
 
-def test_games_by_hand():
-    """The glove game: one left glove, two right ones."""
-    worth = lambda s: np.array([float(0 in s and len(set(s) & {1, 2}) > 0)])  # noqa: E731
-    values, error = shapley_values(worth, 3, None, 0)
-    assert_close(values[:, 0], np.array([4, 1, 1]) / 6, 1e-15)
-    assert error is None
-    drawn, error = shapley_values(worth, 3, 400, 0)
-    assert np.all(np.abs(drawn[:, 0] - values[:, 0]) <= 3 * error[:, 0])
-
-
 # -- mixtures ----------------------------------------------------------------------------------------------------------
 
 
@@ -240,12 +229,6 @@ def test_mixture_against_brute_force(kind, name):
     assert np.all(found.standard_error < 0.02) and "draws of the mixture" in found.sampled
     assert_close(found.variance, np.diagonal(mp.second_moment(net, mix).cov), 1e-12)
     assert_close(found.shapley.sum(0), np.ones(2), 1e-12)
-
-
-def test_mixture_of_one_component_is_a_gaussian():
-    net = network("MLP", "gelu", 3, 5, 2)
-    one = mp.GaussianMixture(np.array([1.0]), G.mean[None], G.cov[None])
-    assert_close(sensitivity(net, one).shapley, sensitivity(net, G).shapley, 1e-14)
 
 
 # -- conditional means -------------------------------------------------------------------------------------------------
@@ -328,28 +311,22 @@ def test_gradients_of_explained_variance():
     assert torch.autograd.gradcheck(measures, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-def test_it_prints_a_table():
-    g = mp.Gaussian(G.mean, G.cov, names=("age", "bmi", "s1"))
-    found = sensitivity(network("MLP", "relu", 3, 5, 2), g)
-    text = str(found)
-    assert found.groups == ("age", "bmi", "s1") and "closed form" in text and "Shapley" in text
-    strongest = g.names[int(np.argmax(found.shapley @ found.variance))]
-    assert text.splitlines()[3].startswith(strongest)
-    frame = found.to_pandas()
-    assert frame["Shapley"].sum() == pytest.approx(1)
-    assert "<table>" in found._repr_html_()
-    weights = found.variance / found.variance.sum()
-    drawn = sensitivity(network("MLP", "relu", 3, 5, 2), g, permutations=4)
+def test_tables_have_the_numbers_by_name():
+    g, net = mp.Gaussian(G.mean, G.cov, names=("age", "bmi", "s1")), network("MLP", "relu", 3, 5, 2)
+    found = sensitivity(net, g, interactions=True)
+    weights, frame = found.variance / found.variance.sum(), found.to_pandas().set_index("inputs")
+    assert found.groups == ("age", "bmi", "s1") and "closed form" in str(found)
+    assert frame["Shapley"]["bmi"] == pytest.approx(found.shapley[1] @ weights)
+    assert frame["first"]["age \N{MIDDLE DOT} s1"] == pytest.approx(found.pairs[0, 2] @ weights)
+    drawn = sensitivity(net, g, permutations=4)
     errors = drawn.to_pandas().set_index("inputs")["standard error"]
     assert errors["bmi"] == pytest.approx(drawn.standard_error[1] @ weights)
-    both = sensitivity(network("MLP", "relu", 3, 5, 2), g, interactions=True)
-    pairs = both.to_pandas().set_index("inputs")["first"]
-    assert pairs["age \N{MIDDLE DOT} s1"] == pytest.approx(both.pairs[0, 2] @ weights) and "of pairs" in str(both)
-    grouped = sensitivity(network("MLP", "relu", 3, 5, 2), g, groups={"body": ["bmi", "s1"]})
-    assert grouped.groups == ("body", "others")
-    complete = sensitivity(network("MLP", "relu", 3, 5, 2), g, groups={"others": ["age"], "body": ["bmi", "s1"]})
-    assert complete.groups == ("others", "body")
-    assert sensitivity(network("MLP", "relu", 3, 5, 2), G, groups=[[0, 1]]).groups == ("x0 + x1", "others")
+    for groups, names in (
+        ({"body": ["bmi", "s1"]}, ("body", "others")),
+        ({"others": ["age"], "body": ["bmi", "s1"]}, ("others", "body")),
+        ([[0, 1]], ("age + bmi", "others")),
+    ):
+        assert sensitivity(net, g, groups=groups).groups == names
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

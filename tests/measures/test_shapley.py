@@ -13,7 +13,6 @@ from support.quadrature import normal_mean
 
 import mlpoly as mp
 from mlpoly.measures import shapley
-from mlpoly.measures.games import input_groups
 from mlpoly.measures.shapley import prediction_worth
 
 G = gaussian(3, 4, ridge=0.1)
@@ -96,21 +95,18 @@ def test_libraries_and_precisions(backend, inputs):
         assert_close(getattr(found, name), getattr(expected, name), 200 * backend.tolerance)
 
 
-def test_it_prints_a_table():
+def test_tables_have_the_numbers_by_name():
     g = mp.Gaussian(G.mean, G.cov, names=("age", "bmi", "s1", "s2"))
-    found = shapley(network("MLP", "relu", 4, 5, 2), X0, g, groups={"body": ["bmi", "s1"], "age": "age"})
-    assert found.groups == ("body", "age", "others") and repr(found) == str(found)
-    frame, size = found.to_pandas(), dict(zip(found.groups, np.abs(found.values).max(axis=1), strict=True)).get
-    assert list(frame["inputs"]) == ["expected output", *sorted(found.groups, key=size, reverse=True), "prediction"]
+    drawn = shapley(
+        network("MLP", "relu", 4, 5, 2), X0, g, permutations=4, groups={"body": ["bmi", "s1"], "age": "age"}
+    )
+    frame, size = drawn.to_pandas(), dict(zip(drawn.groups, np.abs(drawn.values).max(axis=1), strict=True)).get
+    assert drawn.groups == ("body", "age", "others") and "sampled: orders of the inputs" in str(drawn)
+    assert list(frame["inputs"]) == ["expected output", *sorted(drawn.groups, key=size, reverse=True), "prediction"]
     assert frame["output 1"][:4].sum() == pytest.approx(frame["output 1"][4])
-    assert "prediction" in str(found) and "sampled" not in str(found)
-    drawn = shapley(network("MLP", "relu", 4, 5, 2), X0, g, permutations=4)
-    errors = drawn.to_pandas().set_index("inputs")["standard error"]
+    errors = frame.set_index("inputs")["standard error"]
     for name, error in zip(drawn.groups, drawn.standard_error, strict=True):
         assert errors[name] == pytest.approx(error.max())
-    assert "sampled: orders of the inputs" in str(drawn)
-    names, places = input_groups(None, g)
-    assert names == g.names and [p.tolist() for p in places] == [[0], [1], [2], [3]]
 
 
 NET = network("MLP", "relu", 4, 5, 2)
@@ -145,17 +141,6 @@ NET = network("MLP", "relu", 4, 5, 2)
 )
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-def test_sets_share_checks_and_wide_copies(monkeypatch):
-    """2^4 sets of inputs, one preparation."""
-    module = importlib.import_module("mlpoly.measures.conditional_mean")
-    calls, real = [], module.gaussians
-    monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
-    rng = np.random.default_rng(0)
-    net = mp.MLP(rng.standard_normal((5, 4)), None, rng.standard_normal((1, 5)), None, "tanh")
-    mp.shapley(net, np.ones(4), mp.Gaussian.standard(4))
-    assert len(calls) == 1
 
 
 # -- causal games ------------------------------------------------------------------------------------------------------

@@ -3,21 +3,10 @@
 import itertools
 import math
 
-import jax
 import numpy as np
 import pytest
 import torch
-from support.backends import (
-    JAX64,
-    NUMPY32,
-    TORCH32,
-    TORCH64,
-    assert_close,
-    assert_same_kind,
-    backends,
-    in_library,
-    to_numpy,
-)
+from support.backends import NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library, to_numpy
 from support.inputs import gaussian, mixture
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
@@ -83,30 +72,6 @@ def test_a_network_with_itself(kind, name, inputs):
         spectrum = mp.degree_spectrum(f, G, 4)
         assert_close(found.by_degree.inner[1:5], spectrum.variance.sum(1), 1e-12)
         assert_close(found.by_degree.inner[0], (moments.mean**2).sum(), 1e-12)
-
-
-@pytest.mark.parametrize(("kind", "name"), [("MLP", "relu"), ("GLU", "relu"), ("MLP", "gelu"), ("GLU", "silu")])
-def test_permuted_and_rescaled_units(kind, name):
-    """The same function in other weights: at distance zero, and as far from any other network."""
-    f, other = network(kind, name), network("MLP", "tanh", seed=3)
-    order, factor = np.random.default_rng(0).permutation(6), np.array([0.25, 3.0, 1.0, 7.0, 0.01, 20.0])
-    W = f.forms
-    forms = map_arrays(W, lambda a: a[order])
-    readout = f.readout[:, order]
-    if name == "relu":  # relu(c y) = c relu(y)
-        forms = replace(forms, directions=forms.directions * factor[:, None], bias=forms.bias * factor)
-        readout = readout / factor
-    if kind == "GLU":  # and the other branch scales for every activation
-        forms = replace(
-            forms, gate_directions=forms.gate_directions * factor[::-1, None], gate_bias=forms.gate_bias * factor[::-1]
-        )
-        readout = readout / factor[::-1]
-    moved = f.with_parts(forms, readout, f.bias)
-    found = mp.similarity(f, moved, G)
-    assert found.distance <= 1e-12 * found.first and found.cosine == pytest.approx(1, abs=1e-12)
-    there, here = mp.similarity(moved, other, G), mp.similarity(f, other, G)
-    assert there.inner == pytest.approx(float(here.inner), rel=1e-12)
-    assert there.distance == pytest.approx(float(here.distance), rel=1e-12)
 
 
 @INPUTS
@@ -235,42 +200,7 @@ def test_gradients_in_torch(pair, inputs, what):
     assert torch.autograd.gradcheck(measure, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-@pytest.mark.slow  # JAX compiles every operation
-@backends(JAX64)
-@pytest.mark.parametrize("pair", [PAIRS[5], PAIRS[0], PAIRS[3]], ids=["waves", "MLP", "GLU"])
-def test_gradients_in_jax(pair, backend):
-    """Outside jit, with either network traced or both."""
-    f, g = two(pair, h=2)
-    one, other, inputs = (in_library(a, backend) for a in (f, g, G))
-    slopes = jax.grad(lambda a, b: mp.similarity(a, b, inputs).distance, argnums=(0, 1))(one, other)
-    alone = jax.grad(lambda b: mp.similarity(one, b, inputs).distance)(other)
-    cases = [(f, slopes[0], 0), (g, slopes[1], 1), (g, alone, 1)]
-    rng = np.random.default_rng(0)
-    for moved, slope, index in cases:
-        W = moved.forms.directions
-        step = 1e-5 * rng.standard_normal(W.shape)
-        ends = []
-        for sign in (-1, 1):
-            changed = moved.with_parts(replace(moved.forms, directions=W + sign * step), moved.readout, moved.bias)
-            nets = (changed, g) if index == 0 else (f, changed)
-            ends.append(float(mp.similarity(*nets, G).distance))
-        grad = to_numpy(slope.forms.directions)
-        size = np.linalg.norm(grad) * np.linalg.norm(step)
-        assert abs(float(np.sum(grad * step)) - (ends[1] - ends[0]) / 2) <= 1e-6 * size
-
-
 # -- what is printed, and mistakes -------------------------------------------------------------------------------------
-
-
-def test_it_prints_a_table():
-    f, g = two(PAIRS[0])
-    found = mp.similarity(f, g, G, degree=2)
-    text = str(found)
-    for part in ("E[f.g]", "cosine", "degree 2", "above 2", "output 2"):
-        assert part in text
-    assert repr(found) == text and "<table>" in found._repr_html_()
-    frame = found.to_pandas()
-    assert frame.iloc[0, 1] == pytest.approx(float(found.inner)) and len(frame) == 1 + 4 + 3
 
 
 NET, POLY = network("MLP", "relu"), mp.fit(network("MLP", "relu"), G, 3)

@@ -30,9 +30,6 @@ D, H, OUT = 4, 9, 3
 NETS = [(mlp, "relu"), (mlp, "hardtanh"), (mlp, "gelu"), (mlp, "silu"), (glu, "silu"), (glu, "relu"), (glu, "gelu")]
 
 
-# -- identities --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "activation"), NETS)
 def test_sums_to_the_total(kind, activation, rng):
     net, inputs = kind(rng, activation), gaussian(rng)
@@ -56,14 +53,6 @@ def test_unexplained_is_the_fvu_of_the_best_polynomials(kind, activation, rng):
         assert closed.total == pytest.approx(s.unexplained[n - 1], rel=1e-9, abs=1e-13)
 
 
-def test_longer_spectrum_has_the_same_start(rng):
-    for kind, activation in ((mlp, "relu"), (glu, "silu")):
-        net, inputs = kind(rng, activation), gaussian(rng)
-        short, long = (degree_spectrum(net, inputs, degree=n) for n in (2, 40))
-        np.testing.assert_allclose(short.variance, long.variance[:2], rtol=1e-12)
-        np.testing.assert_allclose(short.remainder, long.variance[2:].sum(0) + long.remainder, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("kind", "activation", "highest"), [(mlp, "identity", 1), (mlp, "cube", 3), (glu, "identity", 2)]
 )
@@ -83,28 +72,6 @@ def test_one_relu():
     s = degree_spectrum(mp.MLP(np.eye(1), None, None, None, "relu"), mp.Gaussian.standard(1), degree=3)
     np.testing.assert_allclose(s.total, [0.5 - 0.5 / math.pi], rtol=1e-13)
     np.testing.assert_allclose(s.variance[:, 0], [0.25, 0.25 / math.pi, 0], atol=1e-15)
-
-
-# -- invariances -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("activation", ["relu", "step", "silu", "elu"])
-def test_identical_units_merge(activation, rng):
-    """Two copies of a unit with readouts u and v are one unit with readout u + v; opposite readouts cancel."""
-    gated, inputs = glu(rng, activation), gaussian(rng)
-    double = [np.concatenate([a, a]) for a in (gated.W_gate, gated.b_gate, gated.W_up, gated.b_up)]
-    halves = mp.GLU(*double, np.concatenate([gated.W_down / 2] * 2, axis=1), gated.b_down, activation)
-    np.testing.assert_allclose(second_moment(halves, inputs).raw, second_moment(gated, inputs).raw, rtol=1e-10)
-    net = mlp(rng, activation)
-    W1, b1 = np.concatenate([net.W1, net.W1[:2]]), np.concatenate([net.b1, net.b1[:2]])
-    extra = rng.standard_normal((OUT, 2))
-    doubled = mp.MLP(W1, b1, np.concatenate([net.W2, extra], axis=1), net.b2, activation)
-    merged = net.W2.copy()
-    merged[:, :2] += extra
-    want = second_moment(mp.MLP(net.W1, net.b1, merged, net.b2, activation), inputs)
-    np.testing.assert_allclose(second_moment(doubled, inputs).raw, want.raw, rtol=1e-10, atol=1e-11)
-    gone = mp.MLP(W1[-2:][[0, 0]], b1[-2:][[0, 0]], np.array([[1.0, -1.0]]), None, activation)
-    assert abs(float(second_moment(gone, inputs).cov[0, 0])) < 1e-12
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
@@ -148,9 +115,6 @@ def test_mixture_is_within_plus_between(rng):
     assert np.all(s.between > 0)
     one = GaussianMixture.of(np.array([1.0]), parts[:1])
     np.testing.assert_allclose(degree_spectrum(net, one).variance, degree_spectrum(net, parts[0]).variance, rtol=1e-12)
-
-
-# -- backends, pictures, errors ----------------------------------------------------------------------------------------
 
 
 QUICK = itertools.product([mlp, glu], [NUMPY32, TORCH64, TORCH32])

@@ -1,7 +1,5 @@
 """A lone linear map as a network: every fit and every measure of it is known exactly."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

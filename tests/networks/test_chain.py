@@ -1,7 +1,5 @@
 """Deep networks: values, merging of affine maps, and clear errors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

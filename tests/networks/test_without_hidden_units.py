@@ -1,7 +1,5 @@
 """Networks without hidden units are constants, which every function takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Polynomials that continue as straight lines beyond a bound: values, derivatives, arithmetic, moments, fits."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -31,9 +31,6 @@ make_net = partial(network, o=2)
 X = points(D, 7)
 
 
-# -- the polynomial ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variables", range(4))
 @pytest.mark.parametrize("degree", range(5))
 def test_multi_indices_are_all_and_in_order(variables, degree):
@@ -78,9 +75,6 @@ def test_truncation_of_one_gaussian_is_the_optimum():
     lower = fit_mixture_direct(net, mix, 4).truncate(2)
     assert np.abs(lower(X) - fit_mixture_direct(net, mix, 2)(X)).max() > 1e-3
     assert lower.source.method == "" and lower.report is None
-
-
-# -- the normal equations ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [None, 1, 0])

@@ -1,7 +1,5 @@
 """Composed polynomials: their coefficients and derivatives, arithmetic on residual connections, and their files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -38,9 +36,6 @@ def composed():
 def guarded():
     p = ridge()
     return mp.polynomials.ComposedPolynomial((p, dense()), (Series(p.series.plain * 0.9), None))
-
-
-# -- values, derivatives, coefficients ---------------------------------------------------------------------------------
 
 
 def test_stages_follow_one_another():
@@ -124,9 +119,6 @@ def test_large_coefficients_are_refused_before_they_are_computed():
         p.coefficients().tensor(6)
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------------
-
-
 def test_bounds_reach_every_stage_and_come_off_again():
     net = mp.Chain([mp.Residual(network("MLP", "tanh", D, H, D)), network("GLU", "silu", D, H, OUT)])
     p = mp.fit(net, gaussian(d=D), 3, method=mp.methods.Composed(0.01))
@@ -150,9 +142,6 @@ def test_linear_stages_have_no_need_of_bounds():
     assert_close(p.bounded(1.5)(X), 2 * y, 1e-14)
     with pytest.raises(TypeError, match="no neurons"):
         composed().bounded(3.0)
-
-
-# -- arithmetic --------------------------------------------------------------------------------------------------------
 
 
 def test_arithmetic_changes_the_guarded_series_too():
@@ -180,17 +169,11 @@ def test_sums_have_a_form_up_to_degree_two_only():
         mp.polynomials.ComposedPolynomial((ridge(D, OUT).bounded(1.0),)) + dense(D, OUT)
 
 
-# -- places and files --------------------------------------------------------------------------------------------------
-
-
 def test_a_torch_module_has_the_arrays_of_all_stages():
     module = guarded().to_torch()
     assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
     assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
     assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 COMPOSE = mp.polynomials.ComposedPolynomial

@@ -27,9 +27,6 @@ make_net = partial(network, d=D, seed=1, scale=2.0, up=2.0)
 X, MIX = points(D, 7), mixture(D, 2, seed=2)
 
 
-# -- values, coefficients, derivatives ---------------------------------------------------------------------------------
-
-
 @degrees
 def test_values_are_the_formula(degree):
     p, x = dense(degree), X
@@ -66,9 +63,6 @@ def test_other_forms_become_dense(kind, degree):
         assert_close(made(X), poly(X), 1e-12)
     with pytest.raises(ValueError, match=r"degree 3 .*truncate"):
         to_dense(mp.fit(n, mp.Gaussian.standard(D), 3), center)
-
-
-# -- truncation and arithmetic -----------------------------------------------------------------------------------------
 
 
 def test_truncation_is_around_the_centre():

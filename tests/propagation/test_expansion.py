@@ -1,7 +1,5 @@
 """First terms of a deep network's expansion: against quadrature for polynomial networks of two inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.backends import TORCH64, assert_close, in_library

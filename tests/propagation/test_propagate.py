@@ -1,7 +1,5 @@
 """Moments behind every layer: exact where the values are Gaussian, close to samples where they are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Third cumulants: exact where units are independent or linear, and far closer to samples than two moments."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Array libraries with their precisions, and comparisons of what they return."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

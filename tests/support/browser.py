@@ -1,7 +1,5 @@
 """A real browser for tests: headless Chromium of the system, driven by selenium."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Folders of real data, where they are at hand."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

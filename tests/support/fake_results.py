@@ -1,7 +1,5 @@
 """Invented results of a reproduction, as large as true ones: three seeds, steps to 2^14, 28 x 28 pixels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,7 +15,6 @@ from mlpoly.studies.paper.results import (
     Point,
     Results,
     Spectrum,
-    Steering,
     TrainingPoint,
 )
 
@@ -91,14 +88,13 @@ def _feature_step(step: int, label: int, rng: np.random.Generator) -> FeatureSte
 
 
 def _attack(seed: int, step: int, rng: np.random.Generator) -> Attack:
-    kinds, moves, strengths = ("singular", "random", "pca"), ("eigenvector", "noise", "random"), (0.0, 0.25, 0.5, 1.5)
+    kinds = ("singular", "random", "pca")
     ablations = [Ablation(seed, kind, k, *rng.uniform(0.1, 1, 3).tolist(), step) for kind in kinds for k in range(11)]
-    steering = [Steering(seed, kind, s, *rng.uniform(0.1, 1, 5).tolist(), step) for kind in moves for s in strengths]
     images = rng.uniform(-0.2, 1, size=(11 + 2 * CLASSES, math.prod(SHAPE)))
     choices = (3, 3, 3, 5, 5, 8, 8, 8, 2, 8, 8), (8, 2, 3, 5, 9, 3, 0, 9, 8, 4)
     digits, ablated = images[11 : 11 + CLASSES], images[11 + CLASSES :]
     pictures = AttackPictures(images[:11], 3, choices[0], digits, ablated, tuple(range(CLASSES)), choices[1])
-    return Attack(tuple(ablations), tuple(steering), pictures, step)
+    return Attack(tuple(ablations), pictures, step)
 
 
 def _claims() -> tuple[Claim, ...]:

@@ -1,7 +1,5 @@
 """Random inputs, points, and quadrature under them."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

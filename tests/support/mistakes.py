@@ -3,8 +3,6 @@
 The first pattern names the argument, the second the remedy.
 """
 
-from __future__ import annotations
-
 import pytest
 
 

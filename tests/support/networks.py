@@ -1,7 +1,5 @@
 """Random networks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """What tests of pages look for: sections, data for scripts, and names that would do harm if they were not escaped."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Means of any functions under Gaussians of rank up to two, or three if all are smooth, on panels that end at kinks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Arrays and files of polynomials."""
 
-from __future__ import annotations
-
 import json
 
 from safetensors import safe_open

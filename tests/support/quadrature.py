@@ -1,7 +1,5 @@
 """Means of networks under Gaussians by nested quadrature, on panels that end at the kinks."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

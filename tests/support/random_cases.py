@@ -1,7 +1,5 @@
 """Random functions, inputs and array libraries, each from a generator; NumPy in float64 is what the oracles see."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import mlpoly as mp
@@ -205,9 +203,6 @@ def pair_of_units(f, g, i, j, under):
         levels += [0.0 if forms.bias is None else forms.bias[k]]
         levels += [float(not gated) if forms.gate_bias is None else forms.gate_bias[k]]
     return np.stack(rows) @ under.covariance @ np.stack(rows).T, np.stack(rows) @ under.mean + levels
-
-
-# -- the same in other words -------------------------------------------------------------------------------------------
 
 
 def times(function, factor):

@@ -1,7 +1,5 @@
 """Comparison of records, field by field."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

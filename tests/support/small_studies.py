@@ -1,7 +1,5 @@
 """Images, options and files of studies that take a second."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny language models whose blocks say something: transformers starts with small weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -12,19 +10,7 @@ from mlpoly.importers import find_blocks
 from support import tiny_models
 from support.tiny_models import VOCABULARY, D
 
-__all__ = [
-    "EXACT",
-    "VOCABULARY",
-    "D",
-    "bert",
-    "gpt2",
-    "llama",
-    "logits",
-    "polynomials",
-    "state",
-    "strong",
-    "token_ids",
-]
+__all__ = ["EXACT", "VOCABULARY", "D", "bert", "gpt2", "llama", "logits", "polynomials", "state", "strong", "token_ids"]
 
 
 def strong(model: nn.Module) -> nn.Module:

@@ -1,7 +1,5 @@
 """Language models of two layers with random weights, and token ids for them, that several tests share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

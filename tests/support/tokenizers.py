@@ -1,7 +1,5 @@
 """Tokenizers without a download."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import transformers

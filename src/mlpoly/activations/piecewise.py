@@ -95,9 +95,7 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
     return total
 
 
-def _between_breaks(
-    mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
-) -> Array:
+def _between_breaks(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> Array:
     """Contribution of the inner pieces, by Gauss-Legendre on intervals of at most two standard deviations."""
     xp = namespace(mean=mean, std=std)
     safe = xp.where(std > 0, std, 1.0)

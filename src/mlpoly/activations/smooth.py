@@ -21,7 +21,9 @@ def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
         return xp.stack(low)
     ratio, k = -std / v, counts(degree, xp.stack(low))[1:, ...]
     functions = hermite(u, degree, density, ratio)
-    return xp.concat([xp.stack(low), v * ratio * ratio * functions[:-2, ...] / xp.sqrt(k * (k - 1)) - functions[2:, ...] / v])
+    return xp.concat(
+        [xp.stack(low), v * ratio * ratio * functions[:-2, ...] / xp.sqrt(k * (k - 1)) - functions[2:, ...] / v]
+    )
 
 
 def _project_erf(mean: Array, std: Array, degree: int) -> Array:

@@ -3,8 +3,6 @@
 The libraries that a command needs are imported when it is asked for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The commands: a dataclass of options each, whose method imports what it runs."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -180,12 +178,12 @@ class PaperCommand:
 
 @dataclass(frozen=True)
 class DataCommand:
-    """Download a data set or a small model into the user's cache, or list the folders in which data is looked for."""
+    """Download a data set into the user's cache, or list the folders in which data is looked for."""
 
     action: tyro.conf.Positional[Literal["download", "where"]]
     """download: from the first mirror that answers, with progress and checksum. where: list the searched folders."""
-    name: tyro.conf.Positional[Literal["mnist", "fashion-mnist", "stories260K"]] = "mnist"
-    """The data set; or stories260K, a language model of 1 MB, with text of its own for mlpoly lm."""
+    name: tyro.conf.Positional[Literal["mnist", "fashion-mnist"]] = "mnist"
+    """The data set."""
     force: bool = False
     """Download it again even if it is there."""
     json: bool = False
@@ -198,8 +196,5 @@ class DataCommand:
         from mlpoly.datasets import download, searched_folders
 
         if self.action == "download":
-            folder = download(self.name, force=self.force)
-            if self.name != "stories260K":
-                return {"folder": folder}
-            return {"folder": folder, "next": f"mlpoly lm {folder} --text {folder / 'tokens.npy'} --out out/stories"}
+            return {"folder": download(self.name, force=self.force)}
         return {"searched": searched_folders(self.name)}

@@ -1,7 +1,5 @@
 """Rows of data from files: .npy, .npz and CSV. Nothing in them is run."""
 
-from __future__ import annotations
-
 import zipfile
 from os import PathLike
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results of a command on a terminal: paths as lines, records as tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Images and a small language model: where they are looked for, how they are downloaded and read."""
+"""Images: where they are looked for, how they are downloaded and read."""
 
 from mlpoly.datasets.images import DATASETS, Images, load_images, read_idx
 from mlpoly.datasets.sources import DownloadError, cache_dir, download, searched_folders

@@ -1,7 +1,5 @@
 """Images and labels: scikit-learn's digits, MNIST and Fashion-MNIST on disk, or files of the user."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import math

@@ -1,21 +1,16 @@
-"""Download data sets and a small model into the user's cache, with checksums, from the first mirror that answers."""
-
-from __future__ import annotations
+"""Download data sets into the user's cache, with checksums, from the first mirror that answers."""
 
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from mlpoly.extras import library
-from mlpoly.files import make_folder, replacing
+from mlpoly.files import make_folder
 from mlpoly.progress_bars import progress_bar
 
 # Training images and labels, then test images and labels.
 IDX_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _TIMEOUT = 30.0  # seconds without an answer
-_SAMPLE = (144, 256)  # sequences and tokens of the text that stories260K writes
 
 
 class DataSource(NamedTuple):
@@ -29,7 +24,6 @@ def _idx(*checksums: str) -> dict[str, str]:
     return {f"{file}.gz": f"md5:{checksum}" for file, checksum in zip(IDX_FILES, checksums, strict=True)}
 
 
-_TINYLLAMAS = "https://huggingface.co/karpathy/tinyllamas/resolve"
 _SOURCES = {
     "mnist": DataSource(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
@@ -41,11 +35,6 @@ _SOURCES = {
          "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"),
         _idx("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
              "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
-    ),
-    "stories260K": DataSource(  # of Andrej Karpathy, MIT licence
-        (f"{_TINYLLAMAS}/0bd21da7698eaf29a0d7de3992de8a46ef624add/stories260K/", f"{_TINYLLAMAS}/main/stories260K/"),
-        {"stories260K.bin": "sha256:b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696",
-         "tok512.bin": "sha256:037cb335abb25d1fa9e8ecae30ed2a3a8ace9302862ebcdc05d51a6bbb10c312"},
     ),
 }  # fmt: skip
 
@@ -68,19 +57,15 @@ def searched_folders(name: str, data_dir: str | os.PathLike[str] | None = None) 
 
 
 def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
-    """Download the files of a data set or model, those that are not there yet, and return their folder.
+    """Download the files of a data set, those that are not there yet, and return their folder.
 
-    stories260K is a trained Llama of 260 000 parameters and 1 MB. Beside the files of llama2.c the folder gets what
-    `mlpoly.lm.load_model` reads, the texts of the tokens in vocab.json, and in tokens.npy (144, 256) stories that the
-    model writes, for `mlpoly lm`. With `force`, files that are there are downloaded again; `cache` is a folder that
-    gets a folder `name`, by default `cache_dir()`.
+    With `force`, files that are there are downloaded again; `cache` is a folder that gets a folder `name`, by default
+    `cache_dir()`.
     """
     if name not in _SOURCES:
         hint = "; the digits come with scikit-learn" if name == "digits" else ""
         raise ValueError(f"name is {name!r}, but only {', '.join(_SOURCES)} can be downloaded{hint}.")
     pooch = library("pooch", "pooch", "mlpoly data download")
-    if name == "stories260K":
-        library("transformers", "transformers", "mlpoly data download stories260K")
     pooch.get_logger().setLevel("WARNING")
     source, folder = _SOURCES[name], (cache_dir() if cache is None else Path(cache).expanduser()) / name
     try:
@@ -105,16 +90,4 @@ def download(name: str, cache: str | os.PathLike[str] | None = None, *, force: b
                     f"{'; '.join(failures)}. Try again later, or put the file into {folder} by hand and run this "
                     f"again; images can also be in a folder that --data-dir names, or in {name}/ below MLPOLY_DATA."
                 )
-    if name == "stories260K" and (force or not (folder / "tokens.npy").is_file()):
-        _unpack(folder, *source.checksums)
     return folder
-
-
-def _unpack(folder: Path, checkpoint: str, vocabulary: str) -> None:
-    """Write a model of llama2.c for transformers, and text of its own; tokens.npy comes last, when all is there."""
-    from mlpoly.datasets.llama2c import convert_llama2c, generate_tokens
-
-    model = convert_llama2c(folder / checkpoint, folder / vocabulary, folder)
-    tokens = generate_tokens(model, *_SAMPLE, start=model.config.bos_token_id)
-    with replacing(folder / "tokens.npy") as scratch, scratch.open("wb") as file:
-        np.save(file, tokens.astype(np.uint16))

@@ -1,7 +1,5 @@
 """The registry of adapters: which modules `from_torch` takes, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

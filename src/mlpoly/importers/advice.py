@@ -1,7 +1,5 @@
 """What to say of modules that `from_torch` does not take."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

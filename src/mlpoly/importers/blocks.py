@@ -1,7 +1,5 @@
 """The feedforward blocks of a whole model, by name, with the modules whose hooks see their inputs and outputs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 hooks see single experts, and they can be replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -83,7 +81,7 @@ class Expert(nn.Module):
         check_computes(self._alone(), net, unlike, _REMEDY)
         return net
 
-    def _alone(self) -> Expert:
+    def _alone(self) -> "Expert":
         """The expert of a copy that holds no other, so that checking it in float32 does not widen them all."""
         stacked: Any = self.stacked
         if "forward" in vars(stacked):  # patched for this very module

@@ -3,8 +3,6 @@
 Names do not show what a module does with its parts: if the module is the block, `probe` checks that.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any

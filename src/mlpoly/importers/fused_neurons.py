@@ -3,8 +3,6 @@
 PyTorch's operations read and write the hidden units a dozen times, which takes as long as the products around them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

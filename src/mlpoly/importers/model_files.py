@@ -1,7 +1,5 @@
 """Networks from files, without running code from them: safetensors, state dicts of PyTorch, ONNX."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence

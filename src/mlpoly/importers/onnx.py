@@ -1,7 +1,5 @@
 """ONNX: chains of affine maps and activations, gated units and residual connections as networks."""
 
-from __future__ import annotations
-
 import warnings
 from os import PathLike
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nodes and tensors of ONNX, and what to say of those that `from_onnx` does not take."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parts of a torch module in the order in which it defines them, and what each of them is."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """A polynomial as a torch module."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Functions of single units, which graphs hold as one node or as many, and the activations that they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Columns of a table with categories as numbers: what the encoders of a ColumnTransformer make of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Networks from weights by name, as state dicts of PyTorch and files of weights have them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """PyTorch: from modules (`from_torch`, with one adapter per kind of block) and to modules (`PolynomialModule`)."""
 
-from __future__ import annotations
-
 from mlpoly.extras import explain_missing
 
 with explain_missing("converting from and to PyTorch modules"):

@@ -1,7 +1,5 @@
 """Activations of PyTorch and of Hugging Face transformers as records of the registry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from mlpoly.lm.moments.groups import TokenClusters as TokenClusters
     from mlpoly.lm.reading.attribution import attribute as attribute
     from mlpoly.lm.reading.block_features import block_features as block_features
-    from mlpoly.lm.reading.block_spectra import block_forms as block_forms
     from mlpoly.lm.reading.block_spectra import block_spectra as block_spectra
     from mlpoly.lm.reading.causality import check_features as check_features
     from mlpoly.lm.reading.contexts import read_features as read_features
     from mlpoly.lm.reading.feature_reading import with_scores as with_scores
     from mlpoly.lm.reading.feature_set import FeatureSet as FeatureSet
-    from mlpoly.lm.reading.readability import readability as readability
     from mlpoly.lm.reading.steering import steer as steer
     from mlpoly.lm.text.token_batches import split_text as split_text
     from mlpoly.lm.text.token_batches import token_batches as token_batches
@@ -48,12 +46,10 @@ _MODULES = {
     "evaluate": "mlpoly.lm.evaluation.losses",
     "Evaluation": "mlpoly.lm.evaluation.losses",
     "block_spectra": "mlpoly.lm.reading.block_spectra",
-    "block_forms": "mlpoly.lm.reading.block_spectra",
     "block_features": "mlpoly.lm.reading.block_features",
     "FeatureSet": "mlpoly.lm.reading.feature_set",
     "read_features": "mlpoly.lm.reading.contexts",
     "check_features": "mlpoly.lm.reading.causality",
-    "readability": "mlpoly.lm.reading.readability",
     "with_scores": "mlpoly.lm.reading.feature_reading",
     "steer": "mlpoly.lm.reading.steering",
     "attribute": "mlpoly.lm.reading.attribution",

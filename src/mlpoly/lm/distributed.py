@@ -3,8 +3,6 @@
 Processes send one another tensors and JSON as bytes. torch's own exchange of objects unpickles what it is sent.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any, NamedTuple

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mlpoly.activations import Activation
 from mlpoly.arrays import Array, astype, cast_like, eye, namespace_of, promote
 from mlpoly.networks.affine import Affine
-from mlpoly.networks.chain import Chain
+from mlpoly.networks.chain import Chain, Residual
 from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.mlp import MLP
 from mlpoly.networks.simplify import simplified
@@ -111,6 +112,39 @@ def assemble(pieces: Sequence[Piece]) -> Network:
             size = beside.dim_in if last is None else beside.dim_out
             parts.append(_hidden_layer(Affine(eye(size, beside.prototype)), piece))
     return simplified(Chain([as_network(part) for part in parts]))
+
+
+def side_by_side(nets: Sequence[Network]) -> list[Network]:
+    """The layers, one after the other, that have the outputs of several networks of the same inputs in a row."""
+    like, size, ends = nets[0].prototype, nets[0].dim_in, [nets[0].dim_in]
+    for net in nets:
+        ends.append(ends[-1] + net.dim_out)
+    xp, slots = namespace_of(like), eye(ends[-1], like)  # of the inputs, then of the outputs of each network
+    rows = [slots[start:end, :] for start, end in pairwise(ends)]
+
+    def joined(biases: Sequence[Array | None], sizes: Sequence[int]) -> Array:
+        zero = slots[0, :1] * 0
+        return xp.concat([xp.broadcast_to(zero, (n,)) if b is None else b for b, n in zip(biases, sizes, strict=True)])
+
+    if all(isinstance(net, MLP) and net.activation == nets[0].activation for net in nets):  # type: ignore[attr-defined]
+        layers: list[Any] = list(nets)
+        writes = [
+            row.T[size:, :] if net.W2 is None else row.T[size:, :] @ net.W2
+            for net, row in zip(layers, rows, strict=True)
+        ]
+        W1, W2 = xp.concat([net.W1 for net in layers]), xp.concat(writes, axis=1)
+        b1 = joined([net.b1 for net in layers], [net.dim_hidden for net in layers])
+        b2 = joined([net.b2 for net in layers], [net.dim_out for net in layers])
+        return [MLP(W1, b1, W2, b2, layers[0].activation)]
+    affine = [
+        net if isinstance(net, Affine) else Affine(row[:, :size]) for net, row in zip(nets, rows, strict=True)
+    ]  # zeros beside
+    b = joined([None, *(net.b for net in affine)], [size, *(net.dim_out for net in affine)])
+    made: list[Network] = [Affine(xp.concat([slots[:size, :size], *(net.W for net in affine)]), b)]
+    for net, row in zip(nets, rows, strict=True):
+        if not isinstance(net, Affine):
+            made.append(Residual(Chain([Affine(slots[:size, :]), net, Affine(row.T)])))
+    return [*made, Affine(slots[size:, :])]
 
 
 def _check_sizes(pieces: Sequence[Piece]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, check_names
+from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -25,8 +25,9 @@ class GLU(Layer):
     b_gate, b_up, b_down : array (h,), array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -44,6 +45,7 @@ class GLU(Layer):
     b_down: Array | None
     activation: Activation = static()
     names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class GLU(Layer):
         b_down: Array | None = None,
         activation: str | Activation | Callable[[Array], Array] = "silu",
         names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
     ) -> None:
         W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
         h = W_gate.shape[0]
@@ -71,7 +74,7 @@ class GLU(Layer):
             "W_down": W_down,
             "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
         }
-        set_weights(self, made, activation=get(activation), names=check_names(names, W_gate.shape[1]))
+        set_weights(self, made, names, output_names, activation=get(activation))
 
     @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:

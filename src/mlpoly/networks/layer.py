@@ -52,6 +52,11 @@ class Network(Tabular, ABC):
         """Names of the inputs, if the model that the network comes from has some; distributions are checked by them."""
         return None
 
+    @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """Names of the outputs, such as the classes of a classifier, if the model that it comes from has some."""
+        return None
+
     @abstractmethod
     def __call__(self, x: Array) -> Array:
         """Outputs (..., o) of inputs x (..., d)."""
@@ -95,6 +100,7 @@ class Layer(Network):
 
     activation: Activation
     names: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -161,7 +167,8 @@ class Layer(Network):
         """The layer x -> last(self(x)), for an affine map `last`."""
         A = last.forms.directions
         readout = A if self.readout is None else A @ self.readout
-        return self.with_parts(self.forms, readout, _image(A, self.bias, last.bias))
+        whole = self.with_parts(self.forms, readout, _image(A, self.bias, last.bias))
+        return replace(whole, output_names=last.output_names)
 
     def hidden(self, x: Array) -> Array:
         """Values (..., h) of the hidden units at inputs x (..., d)."""

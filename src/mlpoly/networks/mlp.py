@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, check_names
+from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer, Network
 from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -30,8 +30,9 @@ class MLP(Layer):
     b1, b2 : array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -46,6 +47,7 @@ class MLP(Layer):
     b2: Array | None
     activation: Activation = static()
     names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class MLP(Layer):
         b2: Array | None = None,
         activation: str | Activation | Callable[[Array], Array] = "relu",
         names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
     ) -> None:
         W1 = check_weight("W1", W1, (None, None), "hidden units in rows, inputs in columns")
         h = W1.shape[0]
@@ -63,7 +66,7 @@ class MLP(Layer):
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
         b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
         made = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
-        set_weights(self, made, activation=get(activation), names=check_names(names, W1.shape[1]))
+        set_weights(self, made, names, output_names, activation=get(activation))
 
     @staticmethod
     def from_layers(

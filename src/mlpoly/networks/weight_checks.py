@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpoly.arrays import Array, as_float_array, check_finite, check_shape, namespace
+from mlpoly.arrays import Array, as_float_array, check_finite, check_names, check_shape, namespace
 
 
 def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -43,7 +43,7 @@ def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -
     return f"; these look transposed: {first} is (h, d) and {last} (o, h) as in PyTorch; use {remedy}"
 
 
-def set_weights(net: Any, weights: dict[str, Array | None], **static: Any) -> None:
+def set_weights(net: Any, weights: dict[str, Array | None], names: Any, output_names: Any, **static: Any) -> None:
     """Fill the fields of a network with weights of one array library, device and dtype; it needs inputs and outputs."""
     namespace(**weights)
     dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
@@ -54,3 +54,5 @@ def set_weights(net: Any, weights: dict[str, Array | None], **static: Any) -> No
         object.__setattr__(net, name, value)
     if net.dim_in == 0 or net.dim_out == 0:  # without hidden units it is a constant
         raise ValueError(f"{net!r} has no {'inputs' if net.dim_in == 0 else 'outputs'}; a network needs at least one.")
+    object.__setattr__(net, "names", check_names(names, net.dim_in))
+    object.__setattr__(net, "output_names", check_names(output_names, net.dim_out, "output"))

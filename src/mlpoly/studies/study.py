@@ -1,7 +1,5 @@
 """A study in a folder: where its results come from, its stages, and how it resumes."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +36,7 @@ class Study(Generic[R]):
     parts: dict[str, R] = field(default_factory=dict)  # what every finished stage has added
 
     @classmethod
-    def open(cls, folder: str | PathLike[str], kind: type[R]) -> Study[R]:
+    def open(cls, folder: str | PathLike[str], kind: type[R]) -> "Study[R]":
         """Read the study in a folder, finished or not."""
         folder = Path(folder)
         if not (folder / _FILE).is_file():
@@ -62,7 +60,7 @@ class Study(Generic[R]):
         may_change: tuple[str, ...] = (),
         restart: bool = False,
         **about: Any,
-    ) -> Study[R]:
+    ) -> "Study[R]":
         """Begin a study, or resume the one in the folder; one with other options or sources is refused and kept.
 
         `sources` are fingerprints of what the results depend on besides the options. Options that `may_change` may

@@ -1,7 +1,5 @@
 """The report of a language model: one file with the right numbers, alive in a real browser, whatever the tokens."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -15,16 +13,15 @@ from mlpoly.lm import feature_page
 from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.causality import CausalScore
 from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
-from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.pages.language_model.page import write_lm_report
 from mlpoly.studies.language_model.results import LmResults
 
 BLOCKS = tuple(f"model.layers.{i}.mlp" for i in range(3))
 TOKENS = ("Once", " upon", NASTY, "\n", "\x00", " <b>", "é", "\\u003c", " ")
-SECTIONS = ["fvu", "loss", "spectrum", "forms", "features", "prompt", "rerun"]
+SECTIONS = ["fvu", "loss", "spectrum", "features", "prompt", "rerun"]
 
 
 def scores(rng: np.random.Generator, prefix: str) -> tuple[TokenScore, ...]:
@@ -41,12 +38,12 @@ def reading(rng: np.random.Generator, block: str, kind: str, rank: int, contexts
             found.append(Context(tokens, tuple(float(v) for v in sign * rng.uniform(0, 3, 6)), 5))
         return tuple(found)
 
-    causal = CausalScore(0.5 + 0.1 * rank, 0.51, 0.52, -0.53, 100, block_correlation=0.54, block_slope=0.55)
-    readable = ReadabilityScore(0.9, 0.91, math.nan, "negative")
+    own = {"block_correlation": 0.54, "block_slope": 0.55}
+    causal = CausalScore(0.5 + 0.1 * rank, 0.51, 100, direct_correlation=0.52, direct_slope=-0.53, **own)
     histogram = tuple(np.diff(np.linspace(0, 1, 65)))
     about = (f"{kind} {rank}", rank, True, 1.0, 0.25 / (rank + 1), 0.031, histogram)
     ends = scores(rng, f"{block[-5]}R "), scores(rng, f"{block[-5]}L ")
-    return FeatureReading(block, kind, *about, side(1), side(-1), *ends, causal, readable)
+    return FeatureReading(block, kind, *about, side(1), side(-1), *ends, causal)
 
 
 def fake_results() -> LmResults:
@@ -78,9 +75,7 @@ def fake_results() -> LmResults:
         "seconds": {"collect": 1.0},
     }
     spectra = [BlockSpectrum(name, (0.5, 0.3, 0.1), 0.1) for name in BLOCKS]
-    forms = [FormSpectrum(name, k, 0.3, (0.5, 0.25, 0.125)) for name in BLOCKS for k in (1, 2)]
-    read = tuple(features), tuple(forms)
-    return LmResults(about, tuple(errors), tuple(losses), tuple(spectra), *read, attribution)
+    return LmResults(about, tuple(errors), tuple(losses), tuple(spectra), tuple(features), attribution)
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +105,6 @@ def test_the_numbers_are_those_of_the_results(path):
     bars = island(page, "plot-spectrum-data")["traces"]
     assert [bar["y"][0] for bar in bars] == [0.5, 0.3, 0.1, 0.1]
     assert all(t["customdata"] == [[block] for block in BLOCKS] for t in plot["traces"])  # what a pointer reads
-    forms = island(page, "plot-forms-data")
-    first, four = (forms["traces"][view["traces"][1]] for view in forms["views"][:2])
-    assert first["name"] == "degree 2" and first["y"] == [0.5] * 3 and four["y"] == [0.875] * 3
     medians = re.search(r"<tr><th[^>]*>Logits, removed, correlation</th>(.*?)</tr>", page)[1]
     assert re.findall(r">([\d.]+)<", medians) == ["0.750", "0.600"]  # of six ranks, and of three
     single = {trace["name"]: trace["y"] for trace in island(page, "plot-single-data")["traces"]}
@@ -140,14 +132,11 @@ def test_sections_without_results_are_left_out(tmp_path):
     assert sections(page) == ["rerun"]
 
 
-# -- in a browser ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def browser(window, path):
     window.resize(1400, 900)
     window.open(path)
-    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 4")
+    window.wait("return document.querySelectorAll('.js-plotly-plot').length === 3")
     yield window
     window.assert_calm()
 
@@ -184,11 +173,9 @@ def test_cards_have_what_the_results_have(browser):
     # The scores, beside the medians of the three random directions of the block.
     cells = "return [...arguments[0].rows].map(row => [...row.cells].map(cell => cell.textContent).join(' | '))"
     tables = [browser.run(cells, table) for table in browser.run("return [...document.querySelectorAll('.scores')]")]
-    assert tables[:2] == [
-        ["Predicted | corr. | slope | random", "Logits, removed | 0.50 | 0.51 | 0.60",
-         "Logits, doubled | 0.52 | −0.53 | 0.52", "Block, removed | 0.54 | 0.55 | 0.54"],
-        ["Read from text, negative side | area | random", "Current token | 0.90 | 0.90",
-         "Last few tokens | 0.91 | 0.91"],
+    assert tables[0] == [
+        "Predicted | corr. | slope | random", "Logits, removed | 0.50 | 0.51 | 0.60",
+        "Logits, its write | 0.52 | −0.53 | 0.52", "Block, removed | 0.54 | 0.55 | 0.54",
     ]  # fmt: skip
     browser.run("document.querySelector('.features + .more').click()")
     assert len(texts(browser, ".feature")) == 18
@@ -225,7 +212,7 @@ def test_the_search_finds_and_hides(browser):
 def test_features_by_themselves_make_a_page(window, tmp_path):
     rng = np.random.default_rng(1)
     readings = [reading(rng, BLOCKS[0], "neuron", i) for i in range(2)]
-    readings = [replace(r, causal=None, readability=None) for r in readings]
+    readings = [replace(r, causal=None) for r in readings]
     path = feature_page(readings, tmp_path / "deep" / "features.html", title=NASTY)
     assert path.stat().st_size < 200_000  # without plots there is no library for them
     window.resize(400, 900)

@@ -1,7 +1,5 @@
 """The page about any network: its numbers are the library's, and it is alive in a real browser, whatever the names."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

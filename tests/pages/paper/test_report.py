@@ -117,7 +117,7 @@ def test_it_asks_for_nothing(source, parsed):
 
 def test_every_island_is_json(parsed):
     assert set(parsed.islands) == {
-        *(f"plot-{name}-data" for name in ("fvu", "kl", "accuracy", "spectrum", "ablation", "steering")),
+        *(f"plot-{name}-data" for name in ("fvu", "kl", "accuracy", "spectrum", "ablation")),
         "viewer-data",
     }
     for island in parsed.islands.values():

@@ -1,7 +1,5 @@
 """`mlpoly lm` from the outside: a tiny random model in a folder, token ids in a file, and what it leaves behind."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -62,9 +60,7 @@ def test_the_folder_has_everything(run):
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     for block in ("model.layers.0.mlp", "model.layers.1.mlp"):
         assert {f"{block}/cfg.json", f"{block}/polynomial.safetensors"} <= names
-    tables = {
-        f"tables/{name}.csv" for name in ("fvu", "loss", "spectrum", "forms", "features", "contexts", "attribution")
-    }
+    tables = {f"tables/{name}.csv" for name in ("fvu", "loss", "spectrum", "features", "contexts", "attribution")}
     assert tables | {"study.json", "results/degree-1.json", "report.html", "moments/moments.safetensors"} <= names
     assert (out / "report.html").stat().st_size < 15e6
 
@@ -100,15 +96,13 @@ def test_the_numbers_agree_with_one_another(run):
         rows = list(csv.DictReader(file))
     assert float(rows[0]["polynomial"]) == pytest.approx(results.attribution.parts[0, 0].sum())
     assert results.attribution.tokens[0].endswith(">")  # from vocab.json
-    # Two features and five controls of each block, seen on the held-out text, and three degrees of forms less one.
+    # Two features and five controls of each block, seen on the held-out text.
     assert [(f.block, f.kind) for f in results.features] == [
         (f"model.layers.{i}.mlp", kind) for i in range(2) for kind in ["principal"] * 2 + ["random"] * 5
     ]
-    assert [(f.block, f.degree) for f in results.forms] == [(e.block, k) for e in errors[:2] for k in (1, 2)]
     for feature in results.features:
         assert sum(feature.histogram) == pytest.approx(1) and feature.positive and feature.negative
         assert feature.causal.tokens == 64 and np.isfinite(feature.causal.correlation)
-        assert feature.readability is not None and feature.readability.feature == feature.name
         assert feature.positive[0].value >= feature.positive[-1].value > feature.negative[0].value
     with (out / "tables/features.csv").open(encoding="utf-8") as file:
         assert [float(row["explained"]) for row in csv.DictReader(file)] == [f.explained for f in results.features]

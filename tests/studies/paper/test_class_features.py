@@ -1,7 +1,5 @@
 """What the feature study says of polynomials whose eigenvectors, parts and choices are known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_close, make
@@ -12,16 +10,6 @@ from mlpoly.studies.paper.results import FeatureStep
 
 D, OUT = 12, 4
 
-
-def dense():
-    """A random quadratic about a centre far from zero."""
-    rng = np.random.default_rng(5)
-    Q = rng.normal(size=(OUT, D, D))
-    parts = (rng.normal(size=D) * 3, rng.normal(size=OUT), rng.normal(size=(OUT, D)), Q + Q.transpose(0, 2, 1))
-    return mp.polynomials.DensePolynomial(*parts)
-
-
-# -- features ----------------------------------------------------------------------------------------------------------
 
 WEIGHTS = np.array([[3.0, -2.0, 1.0, 0.5, -0.25, 0.125], [-1.0, -2.0, -3.0, 0.0, 0.0, 0.0]])
 
@@ -64,21 +52,6 @@ def test_k_limits_the_vectors_and_not_the_spectrum():
     assert one.spectrum.shape == (8,)
 
 
-def test_vectors_are_eigenvectors_of_the_coefficients():
-    quadratic = dense()
-    linear = mp.polynomials.DensePolynomial(quadratic.center, quadratic.constant, quadratic.linear)
-    for found in feature_step(1, linear, quadratic):
-        Q = quadratic.quadratic[found.label]
-        for values, vectors in ((found.positive, found.positive_vectors), (found.negative, found.negative_vectors)):
-            assert_close(vectors @ Q, values[:, None] * vectors, 1e-6)  # float32 records
-            assert list(np.abs(values)) == sorted(np.abs(values), reverse=True)
-        assert_close(found.spectrum, np.linalg.eigvalsh(Q)[::-1], 1e-6)
-        assert_close(found.linear, quadratic.linear[found.label], 1e-6)
-
-
-# -- alignment ---------------------------------------------------------------------------------------------------------
-
-
 def step_of(step, positive, negative=(), label=0):
     up, down = (np.array(v, dtype=np.float32).reshape(-1, 3) for v in (positive, negative))
     ranks = [np.arange(len(v), 0, -1, dtype=np.float32) for v in (up, down)]
@@ -107,22 +80,6 @@ def test_align_goes_backwards_from_the_last_step():
     assert_close(last.positive_vectors, [[0.6, -0.8, 0]], 1e-6)
     again = align(found)
     assert all(np.array_equal(a.positive_vectors, b.positive_vectors) for a, b in zip(found, again, strict=True))
-
-
-def test_align_undoes_any_signs():
-    rng = np.random.default_rng(0)
-    steps = [step_of(t, rng.normal(size=(3, 3)), rng.normal(size=(2, 3))) for t in range(6)]
-    turned = [
-        replace(
-            s,
-            positive_vectors=s.positive_vectors * rng.choice([-1.0, 1.0], size=(3, 1)),
-            negative_vectors=s.negative_vectors * rng.choice([-1.0, 1.0], size=(2, 1)),
-        )
-        for s in steps
-    ]
-    for a, b in zip(align(steps), align(turned), strict=True):
-        assert_close(a.positive_vectors, b.positive_vectors)
-        assert_close(a.negative_vectors, b.negative_vectors)
 
 
 def test_align_matches_as_many_ranks_as_there_are():

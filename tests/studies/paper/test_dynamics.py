@@ -3,7 +3,6 @@
 import math
 import shutil
 import signal
-import warnings
 from dataclasses import asdict, fields, replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from support.small_studies import CONFIG, blobs
 import mlpoly as mp
 from mlpoly.fitting import descent
 from mlpoly.fitting.mixture.gram import GramOperator
-from mlpoly.studies.paper import approximants as approximants_module
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper.approximants import Setting, approximants
 from mlpoly.studies.paper.checkpoints import TrainingRun
@@ -123,32 +121,6 @@ def test_exact_fits_are_the_best(found, run):
             assert points[name, 2].fvu_own <= points[name, 1].fvu_own + 1e-9
 
 
-def test_exact_fit_cannot_be_improved(found, run, setting, kept):
-    """Moving the coefficients in any direction is worse: the gradient at the optimum is zero."""
-    net = setting.net(run, 16)
-    rng = np.random.default_rng(0)
-    for degree in (1, 2):
-        poly = mp.polynomials.dense.to_dense(kept[5, "mixture", degree], setting.mixture.mean)
-        best = float(mp.fvu(net, poly, setting.mixture).total)
-        for _ in range(5):
-            move = [torch.tensor(rng.standard_normal(a.shape)) for a in (poly.constant, poly.linear)]
-            bend = torch.tensor(rng.standard_normal((3, 16, 16))) if degree == 2 else None
-            up, down = (
-                mp.polynomials.DensePolynomial(
-                    poly.center,
-                    poly.constant + t * move[0],
-                    poly.linear + t * move[1],
-                    None if bend is None else poly.quadratic + t * (bend + bend.mT),
-                )
-                for t in (1e-2, -1e-2)
-            )
-            above, below = (float(mp.fvu(net, p, setting.mixture).total) - best for p in (up, down))
-            assert above > 0 < below
-            # Quadratic in the move: to first order nothing changes. 1e-4: the solver stops at a relative gain of 1e-10,
-            # whose root is 1e-5 of the misfit's size.
-            assert abs(above - below) < 1e-4 * (above + below)
-
-
 def test_closed_form_against_samples(found):
     points, _ = found
     for p in points:
@@ -156,19 +128,6 @@ def test_closed_form_against_samples(found):
     # The samples can tell: they are not all the same, and their errors are small.
     assert {p.fvu_samples_error < 0.2 * p.fvu_samples for p in points} == {True}
     assert any(abs(p.fvu_mixture - p.fvu_samples) > p.fvu_samples_error for p in points)
-
-
-def test_spectra(found, run):
-    points, spectra = found
-    for s in spectra:
-        assert len(s.shares) == FITS.max_degree
-        assert sum(s.shares) + s.rest + s.between == pytest.approx(1, abs=1e-9)
-        assert min(*s.shares, s.rest) >= 0
-        assert (s.between > 0) == (s.inputs == "mixture")
-        if s.inputs == "gaussian":
-            fits = at(points, s.step)
-            assert fits["gaussian", 1].fvu_own == pytest.approx(1 - s.shares[0], abs=1e-8)
-            assert fits["gaussian", 2].fvu_own == pytest.approx(1 - s.shares[0] - s.shares[1], abs=1e-8)
 
 
 def test_measures_on_test_images(found, run, setting, kept):
@@ -192,18 +151,6 @@ def test_samples_are_fresh_at_every_checkpoint():
 
 def test_papers_route_can_be_left_out(small, first):
     assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
-
-
-def test_papers_route_comes_nearer_with_more_steps(run, setting):
-    """More steps of its descent, a lower FVU, and never that of the exact fit."""
-    net = setting.net(run, 16)
-    last = []
-    for steps in (1, 10, 100):
-        other = Setting(IMAGES, replace(FITS, paper_steps=steps))
-        *_, exact, paper = approximants(net, other, None, 0)
-        assert (exact.inputs, paper.inputs) == ("mixture", "paper")
-        last.append(float(mp.fvu(net, paper.poly, setting.mixture).total))
-    assert last[0] > last[1] > last[2] > float(mp.fvu(net, exact.poly, setting.mixture).total)
 
 
 # -- the polynomials on disk -------------------------------------------------------------------------------------------
@@ -366,14 +313,3 @@ def test_interrupt_in_the_papers_route(run, setting, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         dynamics(run, setting, tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_warnings_are_passed_on(setting):
-    def work(a, b):
-        warnings.warn("took long", stacklevel=1)
-        return a + b
-
-    with pytest.warns(UserWarning, match="took long"):
-        made, seconds = approximants_module._timed(work, 1, b=2)
-    assert made == 3
-    assert 0 <= seconds < 5

@@ -10,15 +10,14 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
-from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, step_axis
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart
+from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
 from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, fit_name, spectrum_chart
 
 CLASSES = [*"01234", "five", *"6789"]
 MODELS = ("network", "linear", "quadratic")
 DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
-MOVES = {"eigenvector": "along an eigenvector", "noise": "by noise", "random": "along a random vector"}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +28,6 @@ def results():
 @pytest.fixture(scope="module")
 def ablations(results):
     return [a for attack in results.attack for a in attack.ablations]
-
-
-@pytest.fixture(scope="module")
-def steering(results):
-    return [s for attack in results.attack for s in attack.steering]
 
 
 def of(rows, **wanted):
@@ -60,9 +54,6 @@ def labels(panel, kind=Curve):
     return [m.label for m in panel.marks if isinstance(m, kind)]
 
 
-# -- over seeds --------------------------------------------------------------------------------------------------------
-
-
 def test_curve_over_seeds(results):
     records = of(results.dynamics, degree=1, inputs="mixture")
     records[0] = replace(records[0], fvu_test=math.nan)
@@ -74,20 +65,6 @@ def test_curve_over_seeds(results):
     assert curve_over_seeds(of(results.dynamics, inputs="paper"), "step", "fvu_own", "a").x == []
     alone = curve_over_seeds(of(records, seed=1), "step", "fvu_test", "a")
     assert (alone.low, alone.high, alone.spread) == ((), (), "")
-
-
-def test_step_axis():
-    axis = step_axis(STEPS, phases=True)
-    names = ["0", "1", "4", "16", "64", "256", "1k", "4k", "16k"]
-    assert axis.ticks == list(zip([0.5, *(4**i for i in range(8))], names, strict=True))
-    assert [value for value, _ in axis.guides] == [500, 1000, 4000]
-    assert axis.places(STEPS) == [0.5, *STEPS[1:]] and axis.limits[0] < 0.5 and axis.limits[1] > STEPS[-1]
-    short = step_axis([1, 2, 4, 8, 16], phases=True)
-    assert [text for _, text in short.ticks] == ["1", "2", "4", "8", "16"] and short.guides == []
-    assert step_axis([0]).limits[1] > 1
-
-
-# -- over training -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,9 +128,6 @@ def test_spectra(results, inputs, words):
     assert chart.panels[0].choice == ("N(mean, cov)", "left above each degree")  # where the differences are seen
 
 
-# -- features ----------------------------------------------------------------------------------------------------------
-
-
 def test_training_features(results):
     steps = results.features.steps
     gallery = training_gallery(steps, 8, SHAPE, columns=5)
@@ -178,16 +152,6 @@ def test_eigenvectors_keep_their_sign_over_training(results):
     assert row[0].image.flat[np.abs(row[0].image).argmax()] > 0
 
 
-def test_missing_eigenvectors_leave_a_gap(results):
-    steps = of(results.features.steps, label=3)[:2]
-    steps[0] = replace(steps[0], negative=np.zeros(0), negative_vectors=np.zeros((0, math.prod(SHAPE))))
-    rows = training_gallery(steps, 3, SHAPE).rows
-    assert [cell is None for _, row in rows for cell in row] == [False] * 4 + [True] + [False] * 3
-
-
-# -- attacks -----------------------------------------------------------------------------------------------------------
-
-
 def test_ablation(ablations):
     chart = ablation_chart(ablations, 5)
     assert [p.choice[0] for p in chart.panels] == ["step 16384"] * 3 + ["step 512"] * 3
@@ -207,42 +171,7 @@ def test_ablation(ablations):
     assert labels(alone.panels[0]) == [*MODELS] and len(alone.panels) == 1
 
 
-def test_steering(steering):
-    chart = steering_chart(steering)
-    for kind, words in MOVES.items():
-        rows = of(steering, step=512, direction=kind)
-        shown = panel(chart, "step 512", words)
-        for model in MODELS:
-            np.testing.assert_allclose(mark(shown, model).y, over(rows, model, "strength"))
-        for field, title in (("fvu", "FVU of the quadratic"), ("kl", "KL of the quadratic")):
-            curve = mark(panel(chart, "step 512", title), f"quadratic, {words}")
-            np.testing.assert_allclose(curve.y, over(rows, field, "strength"))
-    few = steering_chart([s for s in steering if s.direction != "random"])
-    assert "along a random vector" not in {p.choice[1] for p in few.panels}
-
-
-def test_attacked_images(results):
-    pictures = results.attack[0].pictures
-    gallery = attack_gallery(pictures, CLASSES, SHAPE)
-    ladder, before, after = (row for _, row in gallery.rows)
-    assert [cell.above for cell in ladder] == [f"k = {k}" for k in range(len(pictures.ladder))]
-    assert before[5].above == "five" and "without" in gallery.rows[0][0]
-    for cell, pixels, choice, label in zip(after, pictures.ablated, pictures.choices, pictures.labels, strict=True):
-        np.testing.assert_array_equal(cell.image, pixels.reshape(SHAPE))
-        assert (cell.below, cell.colour) == (
-            (f"→ {CLASSES[choice]} ✓", "black") if choice == label else (f"→ {CLASSES[choice]}", "positive")
-        )
-    assert gallery.limit == max(pictures.digits.max(), pictures.ladder[0].max())  # one scale
-    ladder = np.repeat(pictures.ladder, 4, axis=0)
-    long = replace(pictures, ladder=ladder, ladder_choices=(5,) * len(ladder))
-    shown = [cell.above for cell in attack_gallery(long, CLASSES, SHAPE, 11).rows[0][1]]
-    assert shown[0] == "k = 0" and shown[-1] == f"k = {len(ladder) - 1}" and len(set(shown)) == 11
-
-
-# -- files and errors --------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_cut_off(results, ablations, steering):
+def test_nothing_is_cut_off(results, ablations):
     """Every text lies inside the page."""
     steps = results.features.steps
     figures = [
@@ -253,7 +182,6 @@ def test_nothing_is_cut_off(results, ablations, steering):
         draw(training_gallery(steps, 3, SHAPE, columns=2)),
         draw(ablation_chart(ablations, 10)),
         draw(attack_gallery(results.attack[0].pictures, CLASSES, SHAPE, 11)),
-        draw(steering_chart(of(steering, step=512)), title="Steering"),
     ]
     for figure in figures:
         figure.draw_without_rendering()

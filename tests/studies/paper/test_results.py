@@ -36,9 +36,6 @@ def folder(results, tmp_path_factory):
     return folder
 
 
-# -- there and back ----------------------------------------------------------------------------------------------------
-
-
 def test_round_trip(results, folder):
     assert_equal(dataclasses.replace(read_results(folder), about={}), dataclasses.replace(results, about={}))
     assert any(math.isnan(p.fvu_own) for p in results.dynamics)  # the invented ones have one of everything
@@ -53,9 +50,6 @@ def test_numbers_are_readable_and_images_are_not_among_them(folder):
     assert content["features"]["steps"][0]["linear"] == {"array": "features.steps.0.linear"}
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def read(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -63,7 +57,7 @@ def read(path):
 
 def test_tables(results, tmp_path):
     written = write_tables(results, tmp_path / "tables")
-    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "steering", "claims"]
+    assert [p.stem for p in written] == ["training", "dynamics", "spectra", "ablation", "claims"]
     assert write_tables(Results(), tmp_path / "none") == [] == list((tmp_path / "none").iterdir())
     rows = read(tmp_path / "tables" / "dynamics.csv")
     assert len(rows) == len(results.dynamics)
@@ -79,34 +73,10 @@ def test_tables(results, tmp_path):
     assert [float(spectra[1][f"shares_{i}"]) for i in range(1, 7)] == list(results.spectra[1].shares)
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
 def shown(result):
     console = Console(file=io.StringIO(), width=100, highlight=False)
     show(result, console)
     return console.file.getvalue()
-
-
-def test_words(results):
-    text = shown(
-        {
-            "report": Path("out/report.html"),
-            "seconds": {"training": 1.23456, "report": 2},
-            "points": results.training[:2],
-            "folders": [Path("a"), Path("b")],
-            "nothing": [],
-            "claims": (Claim("First", "p", "measured 1", True, "fvu"), Claim("Second", "p", "m", None, "fvu")),
-        }
-    )
-    assert f"report: {Path('out/report.html').resolve()}\n" in text
-    assert "seconds: training 1.235, report 2\n" in text
-    assert "folders: a\nfolders: b\n" in text
-    assert "test accuracy" in text
-    assert f"{results.training[1].test_loss:.4g}" in text
-    assert "measured 1" in text
-    assert "yes" in text
-    assert "cannot be judged" in text
 
 
 @pytest.mark.parametrize("name", ["[red]a", "[/b]", "a[1]"])

@@ -181,13 +181,6 @@ def test_shorter_run(whole, tmp_path):
     assert_same_weights(run, train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=24)), [24])
 
 
-@pytest.mark.parametrize("name", ["step-0000000", "step-0000008", "step-0000032", "state"])
-def test_deleted_file_is_made_again(whole, tmp_path, name):
-    train(IMAGES, tmp_path, CONFIG if name != "state" else replace(CONFIG, steps=16))
-    (tmp_path / f"{name}.safetensors").unlink()
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-
-
 @pytest.mark.parametrize("at", [0, 5, 16, 31])
 def test_interrupt(whole, tmp_path, monkeypatch, at):
     original = training._Trainer._batch
@@ -223,24 +216,6 @@ def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
             continue
         break
     assert next(calls) > 8
-    assert_same_weights(run, whole)
-
-
-def test_states_between_checkpoints(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "_SAVE_EVERY", 5)
-    original, taken = training._Trainer._batch, []
-
-    def batch(self):
-        taken.append(self.step)
-        if self.step == 29 and taken.count(29) == 1:
-            raise KeyboardInterrupt
-        return original(self)
-
-    monkeypatch.setattr(training._Trainer, "_batch", batch)
-    with pytest.raises(KeyboardInterrupt):
-        train(IMAGES, tmp_path, CONFIG)
-    run = train(IMAGES, tmp_path, CONFIG)
-    assert taken == [*range(30), *range(25, 32)]
     assert_same_weights(run, whole)
 
 

@@ -1,7 +1,5 @@
 """The polynomials of a model's blocks with their errors, in memory and on disk."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -157,7 +155,7 @@ class Conversion(Tabular, Plottable):
         return target
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> Conversion:
+    def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> "Conversion":
         """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`."""
         source = Path(folder)
         blocks = [(_config(path, cfg), path.parent) for path, cfg in _configs(source)]

@@ -1,7 +1,5 @@
 """All feedforward blocks of a language model into polynomials."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

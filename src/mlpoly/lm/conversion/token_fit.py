@@ -1,7 +1,5 @@
 """The polynomial of a block, fitted to the tokens that enter it, in two passes over them (MATH 13)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

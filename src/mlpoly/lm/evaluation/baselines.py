@@ -1,7 +1,5 @@
 """Simpler replacements of blocks, to compare polynomials with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The cost of replacing blocks of a model: cross-entropy, and distance of its outputs from the model's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan

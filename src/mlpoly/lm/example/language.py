@@ -10,8 +10,6 @@ Each sentence is of one of four kinds, and each kind has one word that follows f
 - brackets: `( [ ] ) .` A closing bracket is of the kind that was opened last.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 from contextlib import suppress

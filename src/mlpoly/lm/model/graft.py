@@ -1,7 +1,5 @@
 """Polynomials, or other modules, in place of a model's blocks for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any

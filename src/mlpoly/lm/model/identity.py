@@ -1,7 +1,5 @@
 """Identities of models: by their weights, not by their names."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

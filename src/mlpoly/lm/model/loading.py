@@ -1,7 +1,5 @@
 """Models of Hugging Face transformers from a folder, a GGUF file or the hub; no code of a checkpoint is run."""
 
-from __future__ import annotations
-
 import warnings
 from os import PathLike
 from pathlib import Path

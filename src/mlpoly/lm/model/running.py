@@ -1,7 +1,5 @@
 """Running a model: in evaluation mode, without the parts that are not needed, with hooks on its blocks."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """How a model is connected, found while it runs: what enters and leaves its blocks, and the norms around them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -30,7 +28,7 @@ class FrozenNorm:
     rates: Tensor  # (t,) one over the divisor at each position
 
     @classmethod
-    def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> FrozenNorm:
+    def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> "FrozenNorm":
         """Find it from its output y at x (t, d), whatever its class: by two test vectors, then by comparison with y."""
         d = x.shape[-1]
         double = deepcopy(module).double()
@@ -80,7 +78,7 @@ class _Value(NamedTuple):
     itself: Tensor
 
     @classmethod
-    def of(cls, value: Tensor) -> _Value:
+    def of(cls, value: Tensor) -> "_Value":
         rows = value.detach().reshape(-1, value.shape[-1]).clone()
         return cls(rows, value.untyped_storage().data_ptr(), value)
 

@@ -1,7 +1,5 @@
 """Moments of the inputs of a model's blocks: the record that `collect` makes, in memory and on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -72,7 +70,7 @@ class Moments:
         mean, scatter = (m.to("cpu" if like is None else like.device) for m in (part.mean, part.scatter))
         return MomentAccumulator.from_moments(part.count, mean, scatter, dtype)
 
-    def merge(self, other: Moments) -> Moments:
+    def merge(self, other: "Moments") -> "Moments":
         """Return the exact moments of the data of both, which must be of one model, with the same blocks and groups."""
         if not isinstance(other, Moments):
             raise TypeError(f"other must be Moments, got {type(other).__name__}.")
@@ -106,7 +104,7 @@ class Moments:
         return target
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Moments:
+    def load(cls, path: str | PathLike[str]) -> "Moments":
         """Read what `save` wrote, from the file or its folder."""
         target = Path(path)
         return read_moments(target / MOMENTS_FILE if target.is_dir() else target)[0]

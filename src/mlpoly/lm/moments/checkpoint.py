@@ -1,7 +1,5 @@
 """Files that a pass over data leaves on disk, so that a killed one can be resumed."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Moments of the inputs of a language model's blocks, in one pass over data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from os import PathLike

@@ -1,7 +1,5 @@
 """Groups of tokens with moments of their own: the components of the mixture that a block's inputs are taken for."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable

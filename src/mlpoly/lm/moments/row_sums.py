@@ -1,7 +1,5 @@
 """Mean and covariance of the rows that a hook sees, summed where they are: on the model's device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Which degree of which block pushed a logit, token by token, as parts that add up exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Features of a block, made from its polynomial: directions to read, or a function, and vectors to write."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, get_args
 

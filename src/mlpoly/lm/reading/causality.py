@@ -1,7 +1,5 @@
 """Do features do what is said of them? Predicted changes of a block and of the logits against those of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +26,7 @@ _ROWS = 16384  # rows of the unembedding that are worked on at once
 
 @dataclass(frozen=True)
 class CausalScore:
-    """Predicted against measured changes when a feature is removed, and when it is doubled.
+    """Predicted against measured changes when a feature is removed.
 
     Correlations and slopes (measured over predicted) are about zero, and weight tokens by the squares of their changes.
     A score is None for forms and neurons where they are changed in the block's output: it then is as predicted.
@@ -36,8 +34,6 @@ class CausalScore:
 
     correlation: float  # of the changes of the logits, feature removed
     slope: float
-    doubled_correlation: float
-    doubled_slope: float
     tokens: int
     direct_correlation: float | None = None  # logits, where what the feature writes is taken out of the block's output
     direct_slope: float | None = None
@@ -53,7 +49,7 @@ class CausalScore:
     def row(self) -> dict[str, Any]:
         """The scores in a line, for a table."""
         kinds = ("direct", "block", "square", "polynomial_block")
-        names = ["correlation", "slope", "doubled_correlation", "doubled_slope", *(f"{k}_correlation" for k in kinds)]
+        names = ["correlation", "slope", *(f"{k}_correlation" for k in kinds)]
         return {"block": self.block, "feature": self.feature} | {name: getattr(self, name) for name in names}
 
 
@@ -70,9 +66,9 @@ def check_features(
     tokens: int = 2048,
     wiring: Trace | None = None,
 ) -> CausalScores:
-    """Compare what should happen when a feature is removed or doubled with what does happen in the model.
+    """Compare what should happen when a feature is removed with what does happen in the model.
 
-    The model runs with each feature changed by `steer`, at all tokens at once. Two changes are predicted: of the
+    The model runs with each feature removed by `steer`, at all tokens at once. Two changes are predicted: of the
     block's output, the change of the feature's amount times what it writes; and of the logits less their mean, by the
     direct path alone: residual stream, final norm with its divisor at this token, unembedding. What later blocks make
     of the change is measured but not predicted, so that less than 1 is to be expected in early blocks.
@@ -90,7 +86,7 @@ def check_features(
     polys : Conversion or mapping, optional
         Polynomials of the blocks by name, for the scores of whole polynomials.
     tokens : int
-        Number of tokens after which to stop. The model runs on them two or three times for every feature.
+        Number of tokens after which to stop. The model runs on them once or twice for every feature.
     wiring : Trace, optional
         ``trace(model, [0])``, to save a run of the model.
     """
@@ -103,7 +99,11 @@ def check_features(
     missing = [name for name in blocks if polys is not None and name not in known]
     if missing:
         raise ValueError(f"polys has no polynomial of {missing[0]!r}, whose features are checked; add it.")
-    read = [_without_rest(batch) for batch in Reader(batches, as_integer("tokens", tokens, 1))]
+    read = []
+    for batch in Reader(batches, as_integer("tokens", tokens, 1)):
+        b = int(batch.kept[-1]) // batch.shape[1] + 1  # the sequences behind the last token that counts need not run
+        inputs = {name: v[:b] if v.shape[:1] == batch.shape[:1] else v for name, v in batch.inputs.items()}
+        read.append(replace(batch, inputs=inputs, shape=(b, batch.shape[1])))
     count = sum(len(batch.kept) for batch in read)
     check_reached(count, ())
     wiring = trace(model, [0]) if wiring is None else wiring
@@ -131,15 +131,16 @@ def check_features(
                         sums[number][key] = sums[number].get(key, 0.0) + new
                     number, done = number + 1, done + 1
                     bar(done, f"{name} {features.names[r]}")
-    places = [(features.block, name) for features in sets for name in features.names]
-    return CausalScores(_score(*place, count, found) for place, found in zip(places, sums, strict=True))
-
-
-def _without_rest(batch: Batch) -> Batch:
-    """The batch without the sequences behind the last token that counts, which need not run."""
-    b = int(batch.kept[-1]) // batch.shape[1] + 1
-    inputs = {name: v[:b] if v.shape[:1] == batch.shape[:1] else v for name, v in batch.inputs.items()}
-    return replace(batch, inputs=inputs, shape=(b, batch.shape[1]))
+    scores, places = CausalScores(), [(features.block, name) for features in sets for name in features.names]
+    for (name, feature), products in zip(places, sums, strict=True):
+        fields: dict[str, Any] = {"tokens": count, "block": name, "feature": feature}
+        for key, (both, predicted, measured) in ({"direct": products["removed"]} | products).items():
+            start = "" if key == "removed" else f"{key}_"
+            # A feature that predicts nothing, or changes nothing, has neither (NaN).
+            fields[f"{start}correlation"] = float(both / (predicted * measured).sqrt())
+            fields[f"{start}slope"] = float(both / predicted)
+        scores.append(CausalScore(**fields))
+    return scores
 
 
 def _compared(
@@ -150,7 +151,7 @@ def _compared(
     one: FeatureSet,
     block: Block,
     poly: Any,
-    path: _DirectPath,
+    path: "_DirectPath",
     rates: Tensor,
 ) -> Iterator[tuple[str, Tensor]]:
     """Name and products (3,) of each comparison of predicted and measured changes for one feature on a batch.
@@ -158,19 +159,19 @@ def _compared(
     `base` has what the model does as it is, and `rates` (n,) are the factors of the norms on the direct path.
     """
     x, y, head = base[block.entry][0], base[block.exit][1], head_of(model)
-    ways = {"removed": (one, 0.0), "doubled": (one, 2.0)}
+    ways = {"removed": one}
     if one.directions is not None:
         net, z = block.net(), one.values(x)
         here, step = x.to(net.prototype), (z * one.directions).to(net.prototype)
         even = (net(here) + net(here - 2 * step)) / 2 - net(here - step)
         yield "square", _products(z**2 * one.writes, even)
         # Features that are their own amounts are changed in the output, see `steer`.
-        ways["direct"] = replace(one, functionals=None, directions=None, reader=one.amounts), 0.0
-    for way, (feature, factor) in ways.items():
-        with steered(model, block, feature, factor):
+        ways["direct"] = replace(one, functionals=None, directions=None, reader=one.amounts)
+    for way, feature in ways.items():
+        with steered(model, block, feature, 0.0):
             now = _observed(run, batch, [block.entry, block.exit, head])
         z = feature.values(x)
-        change = (feature.amounts_of(factor * z) - feature.amounts_of(z)) * feature.writes
+        change = (feature.amounts_of(0.0 * z) - feature.amounts_of(z)) * feature.writes
         yield way, path.products(change, now[head][1] - base[head][1], rates)
         if way == "removed" and one.squares:
             yield "block", _products(change, now[block.exit][1] - y)
@@ -216,7 +217,7 @@ class _DirectPath:
     gram: Tensor  # (o, o) their products, so that no predicted logits are ever laid out
 
     @classmethod
-    def of(cls, model: nn.Module, block: str, wiring: Trace) -> _DirectPath:
+    def of(cls, model: nn.Module, block: str, wiring: Trace) -> "_DirectPath":
         weight = unembedding(model)
         dtype = torch.promote_types(weight.dtype, torch.float32)
         rows = torch.cat([logit_directions(model, block, part, wiring).to(dtype) for part in weight.split(_ROWS)])
@@ -231,14 +232,3 @@ class _DirectPath:
         predicted = rates[:, None].to(along) * change.to(along)
         power = (measured * measured).sum(1).double().sum()
         return torch.stack([(predicted * along).sum(), ((predicted @ self.gram) * predicted).sum(), power]).cpu()
-
-
-def _score(block: str, feature: str, tokens: int, sums: dict[str, Tensor]) -> CausalScore:
-    """The scores of a feature from the products (3,) of each comparison, summed over all tokens."""
-    scores: dict[str, float] = {}
-    for key, (both, predicted, measured) in ({"direct": sums["removed"]} | sums).items():
-        name = "" if key == "removed" else f"{key}_"
-        # A feature that predicts nothing, or changes nothing, has neither (NaN).
-        scores |= {f"{name}correlation": float(both / (predicted * measured).sqrt())}
-        scores |= {f"{name}slope": float(both / predicted)}
-    return CausalScore(**scores, tokens=tokens, block=block, feature=feature)

@@ -1,7 +1,5 @@
 """Features on text: their values in one pass, the contexts where they are largest, and the logits that they move."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

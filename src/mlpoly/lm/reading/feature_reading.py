@@ -1,7 +1,5 @@
 """A feature as it is seen on text, in words and in a table, with the scores that it has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 from mlpoly.charts.chart import Part, Ranking
 from mlpoly.lm.model.tracing import NO_PATH
 from mlpoly.lm.reading.causality import CausalScore
-from mlpoly.lm.reading.readability import ReadabilityScore
 from mlpoly.tables import Plottable, TableList
 
 EDGES = 8.0  # standard deviations at which the histogram ends; what lies beyond is in its last bins
@@ -69,7 +66,6 @@ class FeatureReading:
     raises: tuple[TokenScore, ...]
     lowers: tuple[TokenScore, ...]
     causal: CausalScore | None = None  # see `check_features`
-    readability: ReadabilityScore | None = None  # see `readability`
 
     def row(self) -> dict[str, Any]:
         """The feature in a line, for a table."""
@@ -102,18 +98,12 @@ class FeatureReading:
         if (causal := self.causal) is not None:
             lines.append(
                 "removed, the logits change as predicted by the direct path with correlation "
-                f"{causal.correlation:.2f}, slope {causal.slope:.2f}; doubled {causal.doubled_correlation:.2f}, "
-                f"{causal.doubled_slope:.2f}"
+                f"{causal.correlation:.2f}, slope {causal.slope:.2f}"
             )
             for said, name in _MORE_SCORES.items():
                 correlation, slope = getattr(causal, f"{name}_correlation"), getattr(causal, f"{name}_slope")
                 if correlation is not None:
                     lines.append(f"  {said}: correlation {correlation:.2f}, slope {slope:.2f}")
-        if (read := self.readability) is not None:
-            lines.append(
-                f"the {read.side} side on held-out text, area under the ROC curve: {read.current:.2f} from the current "
-                f"token, {read.recent:.2f} from the last few, {read.tree:.2f} by a tree"
-            )
         return "\n".join(lines)
 
 
@@ -130,17 +120,8 @@ class FeatureReadings(Plottable, TableList):
         return Ranking(parts, title, title, "fraction of the block's variance", "raises")
 
 
-def with_scores(
-    readings: FeatureReadings,
-    causal: Sequence[CausalScore] | None = None,
-    readability: Sequence[ReadabilityScore] | None = None,
-) -> FeatureReadings:
-    """Readings with the scores of `check_features` and `readability`, of the same k features in that order."""
-    found = FeatureReadings(readings)
-    for field, scores in (("causal", causal), ("readability", readability)):
-        if scores is None:
-            continue
-        if [(s.block, s.feature) for s in scores] != [(r.block, r.name) for r in found]:
-            raise ValueError(f"{field} has scores of other features than readings; pass those of the same features.")
-        found[:] = [replace(reading, **{field: score}) for reading, score in zip(found, scores, strict=True)]
-    return found
+def with_scores(readings: FeatureReadings, causal: Sequence[CausalScore]) -> FeatureReadings:
+    """Readings with the scores of `check_features`, of the same k features in that order."""
+    if [(s.block, s.feature) for s in causal] != [(r.block, r.name) for r in readings]:
+        raise ValueError("causal has scores of other features than readings; pass those of the same features.")
+    return FeatureReadings(replace(r, causal=score) for r, score in zip(readings, causal, strict=True))

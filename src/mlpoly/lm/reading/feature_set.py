@@ -1,7 +1,5 @@
 """Features of a block: what each of them reads at an input, and what it writes into the block's output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -56,13 +54,13 @@ class FeatureSet(Tabular):
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, which: int | slice | Sequence[int]) -> FeatureSet:
+    def __getitem__(self, which: int | slice | Sequence[int]) -> "FeatureSet":
         """One feature, or some, as a set."""
         chosen, whole = np.atleast_1d(np.arange(len(self))[which]).tolist(), self.reader
         reader = None if whole is None else lambda x: whole(x)[:, chosen]
         return self._with(lambda t: t[chosen], names=tuple(self.names[i] for i in chosen), reader=reader)
 
-    def _with(self, change: Callable[[Tensor], Tensor], **fields: Any) -> FeatureSet:
+    def _with(self, change: Callable[[Tensor], Tensor], **fields: Any) -> "FeatureSet":
         """The set with other fields, and its tensors of one row for each feature changed."""
         for name in ("writes", "strengths", "functionals", "directions"):
             tensor = getattr(self, name)
@@ -90,7 +88,7 @@ class FeatureSet(Tabular):
         """Amounts that belong to values."""
         return values**2 - 1 if self.squares else values
 
-    def to(self, device: torch.device | str) -> FeatureSet:
+    def to(self, device: torch.device | str) -> "FeatureSet":
         """The same features on another device."""
         if self.writes.device == torch.device(device):
             return self

@@ -1,7 +1,5 @@
 """A model that runs with features of a block removed, scaled or added."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal

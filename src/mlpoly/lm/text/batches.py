@@ -1,7 +1,5 @@
 """Batches of a model's inputs: which positions count, how many there are, and their hash."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,17 +27,17 @@ class Batch:
     kept: Tensor  # (n,) places of the positions that count, in the batch laid out as b t rows
     positions: Tensor  # (n,) in their sequences, padding not counted
     tokens: Tensor  # (n,) ids
-    decoder: Batch | None = None  # the tokens of the decoder, where the model was given some for it
+    decoder: "Batch | None" = None  # the tokens of the decoder, where the model was given some for it
     main: str = "input_ids"  # the input that the model reads, by its name
     _copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
-    _layouts: dict[int, Batch] = field(default_factory=dict, repr=False)
+    _layouts: dict[int, "Batch"] = field(default_factory=dict, repr=False)
 
     @property
     def of_tokens(self) -> bool:
         """Whether the model reads token ids."""
         return self.main == "input_ids"
 
-    def laid_out(self, places: int) -> Batch:
+    def laid_out(self, places: int) -> "Batch":
         """Return the batch with this many positions in all samples together, with ids -1; one of token ids as it is."""
         if self.of_tokens:
             return self
@@ -59,11 +57,11 @@ class Batch:
             self._layouts[places] = replace(self, shape=shape, **places_of, _copies={}, _layouts={})
         return self._layouts[places]
 
-    def of(self, name: str) -> Batch:
+    def of(self, name: str) -> "Batch":
         """Return the batch that a block of this name sees: a decoder has tokens and padding of its own."""
         return self.decoder if self.decoder is not None and "decoder" in name.split(".") else self
 
-    def routed(self, places: Tensor) -> tuple[Batch, Tensor]:
+    def routed(self, places: Tensor) -> tuple["Batch", Tensor]:
         """Return the batch of those of its b t tokens that stand at `places` (m,), and which of them count."""
         places = places.cpu()
         order = torch.full((self.shape[0] * self.shape[1],), -1)

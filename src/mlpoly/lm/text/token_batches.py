@@ -1,7 +1,5 @@
 """Batches of token ids from text: files, strings or arrays of ids."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +31,7 @@ def token_batches(
     tokens: int | None = None,
     seed: int | None = None,
     bos: bool = True,
-) -> TokenBatches:
+) -> "TokenBatches":
     """Cut text into sequences of equal length: batches (b, t) of int64 that can be iterated more than once.
 
     Parameters

@@ -1,7 +1,5 @@
 """Token ids of prompts, and texts of tokens."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

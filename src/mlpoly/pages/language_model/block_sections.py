@@ -1,7 +1,5 @@
 """Sections about the blocks: how far their polynomials are off, what the model loses, and the degree spectra."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +8,7 @@ from dataclasses import replace
 from mlpoly.charts.chart import Axis, Chart, Curve, Panel, degree_bars, degree_colour
 from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
-from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.html import element
 from mlpoly.pages.toolkit.numbers import percent
@@ -19,7 +17,6 @@ from mlpoly.pages.toolkit.widgets import LEGEND, figure, table
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
-_FORMS = (1, 4, 16, 64)  # numbers of principal forms that the chart offers
 _BY = {
     "": "nothing: the original model",
     "removed": "zero",
@@ -119,25 +116,6 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
         figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {LEGEND}"),
-    )
-
-
-def forms_section(page: Page, forms: Sequence[FormSpectrum]) -> None:
-    """Curves over the blocks: the fraction of the variance that the leading forms carry, by degree."""
-    blocks, panels = list(dict.fromkeys(found.block for found in forms)), []
-    y = Axis("fraction of the variance at that degree", "fraction", percent=True, limits=(0.0, 1.0))
-    for count in _FORMS:
-        curves = []
-        for degree in sorted({found.degree for found in forms}):
-            carried = {found.block: sum(found.fractions[:count]) for found in forms if found.degree == degree}
-            curves += _curve(f"degree {degree}", carried, blocks, degree_colour(degree))
-        panels.append(Panel(curves, _block_axis(blocks), y, choice=(str(count),)))
-    chart = Chart("Fraction of every block's variance that its leading forms carry", panels, ("Directions",))
-    page.section("forms", "In how few directions each block writes", "Principal forms").add(
-        "Of all choices of so many output directions, the one that carries most of a block’s variance at one degree. "
-        "A polynomial along such a direction is a principal form; the features below are eigenvectors of those of "
-        "degree 2.",
-        figure(plot("plot-forms", chart), f"Exact under the Gaussian of the block’s inputs, no samples. {LEGEND}"),
     )
 
 

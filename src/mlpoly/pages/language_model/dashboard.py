@@ -1,7 +1,5 @@
 """A dashboard of features: a card for each, with its contexts, and a search over all of them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -29,16 +27,12 @@ _KINDS = {
     "random": "random directions (control)",
 }
 _CONTROL = "random"  # the kind whose scores stand beside those of the others
-_SCORES = (  # what the page calls them, and their fields, with that of the slope
-    ("Logits, removed", "causal", "correlation", "slope"),
-    ("Logits, doubled", "causal", "doubled_correlation", "doubled_slope"),
-    ("Logits, its write", "causal", "direct_correlation", "direct_slope"),
-    ("Block, removed", "causal", "block_correlation", "block_slope"),
-    ("Block, even part", "causal", "square_correlation", "square_slope"),
-    ("Current token", "readability", "current", ""),
-    ("Last few tokens", "readability", "recent", ""),
-    ("Tree on them", "readability", "tree", ""),
-)
+_SCORES = {  # what the page calls them, and where their fields begin
+    "Logits, removed": "",
+    "Logits, its write": "direct_",
+    "Block, removed": "block_",
+    "Block, even part": "square_",
+}
 _CAPTION = (
     "A value is in standard deviations of the feature; red tokens have positive values, blue ones negative, and the "
     "colour follows the square. A feature that enters as its square writes the same on both sides. The fraction of the "
@@ -48,12 +42,8 @@ _CAPTION = (
 )
 _CAUSAL = (
     " Predicted and measured changes of the logits, by the direct path, and of the block’s output, where the feature "
-    "is removed or doubled in the block’s input; its write: where what it writes is taken out of the output; even "
+    "is removed in the block’s input; its write: where what it writes is taken out of the output; even "
     "part: of the block’s change, the part that is even in the value, as the feature itself is."
-)
-_READABLE = (
-    " Read from the text: the area under the ROC curve with which the last few tokens say where the feature is active, "
-    "on held-out text; 0.5 is chance."
 )
 _BESIDE = " Random: the median of random directions of the same block."
 
@@ -90,8 +80,8 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
     """Search, menus, and the cards, which the page's script makes from the data as they are needed."""
     blocks = list(dict.fromkeys(reading.block for reading in readings))
     kinds = list(dict.fromkeys(reading.kind for reading in readings))
-    known = [score for score in _SCORES if any(math.isfinite(_score(r, *score[1:3])) for r in readings)]
-    scores = [[_score(reading, part, name) for _, part, name, _ in known] for reading in readings]
+    known = {n: k for n, k in _SCORES.items() if any(math.isfinite(_score(r, f"{k}correlation")) for r in readings)}
+    scores = [[_score(reading, f"{key}correlation") for key in known.values()] for reading in readings]
     texts: dict[str, int] = {}  # every token once, with its place
 
     def place(text: str) -> int:
@@ -117,8 +107,7 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
             "raises": tokens(reading.raises),
             "lowers": tokens(reading.lowers),
             "scores": rounded(values),
-            "slopes": rounded(_score(reading, part, slope) for _, part, _, slope in known),
-            "side": reading.readability.side if reading.readability else "",
+            "slopes": rounded(_score(reading, f"{key}slope") for key in known.values()),
         }
         for reading, values in zip(readings, scores, strict=True)
     ]
@@ -127,17 +116,15 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
         pairs = zip(readings, scores, strict=True)
         control = [values for reading, values in pairs if (reading.block, reading.kind) == (block, _CONTROL)]
         beside.append(rounded(map(_median, zip(*control, strict=True))))
-    labels = [label for label, *_ in known]
-    causal = [part == "causal" for _, part, _, _ in known]
     kind_names = [_KINDS.get(kind, kind) for kind in kinds]
-    data: dict[str, Any] = {"blocks": blocks, "kinds": kind_names, "scores": labels, "causal": causal}
+    data: dict[str, Any] = {"blocks": blocks, "kinds": kind_names, "scores": list(known)}
     data |= {"control": beside, "features": features, "texts": list(texts)}
     search = element("input", type="search", id="features-search", placeholder="a token, some text, a name")
     controls = [
         element("label", "Search", search, class_="pick", for_="features-search"),
         menu("features-block", "Block", ["all blocks", *blocks]),
         menu("features-kind", "Kind", kind_names),
-        menu("features-order", "Order", ["block by block", "variance explained", *labels]),
+        menu("features-order", "Order", ["block by block", "variance explained", *known]),
     ]
     viewer = element(
         "div",
@@ -149,26 +136,24 @@ def dashboard(readings: Sequence[FeatureReading]) -> Markup:
         id="feature-viewer",
         data_dashboard="features-data",
     )
-    controlled = bool(labels) and any(beside)
-    caption = _CAPTION + _CAUSAL * any(causal) + _READABLE * (not all(causal)) + _BESIDE * controlled
-    return figure(viewer, caption)
+    return figure(viewer, _CAPTION + _CAUSAL * bool(known) + _BESIDE * (bool(known) and any(beside)))
 
 
 def score_table(readings: Sequence[FeatureReading]) -> Markup:
     """Medians of the scores over the features of each kind; nothing, if there are no scores."""
     kinds = list(dict.fromkeys(reading.kind for reading in readings))
     rows = []
-    for label, part, name, _ in _SCORES:
-        medians = [_median(_score(r, part, name) for r in readings if r.kind == kind) for kind in kinds]
+    for label, key in _SCORES.items():
+        medians = [_median(_score(r, f"{key}correlation") for r in readings if r.kind == kind) for kind in kinds]
         if any(map(math.isfinite, medians)):
-            rows.append((f"{label}, {'correlation' if part == 'causal' else 'area under the curve'}", *medians))
+            rows.append((f"{label}, correlation", *medians))
     columns = ("Median over the features", *(_KINDS.get(kind, kind) for kind in kinds))
     return table(columns, rows) if rows else Markup()
 
 
-def _score(reading: FeatureReading, part: str, name: str) -> float:
-    """A score, or its slope; NaN where there is none."""
-    value = getattr(getattr(reading, part), name, None)
+def _score(reading: FeatureReading, name: str) -> float:
+    """A causal score; NaN where there is none."""
+    value = getattr(reading.causal, name, None)
     return math.nan if value is None else float(value)
 
 

@@ -1,7 +1,5 @@
 """The page: a summary on top, then its sections in order, with the style and the script that they need."""
 
-from __future__ import annotations
-
 import math
 from os import PathLike
 from pathlib import Path
@@ -10,7 +8,6 @@ from markupsafe import Markup
 
 from mlpoly.pages.language_model.block_sections import (
     fits_section,
-    forms_section,
     losses_section,
     median_of,
     spectra_section,
@@ -47,8 +44,6 @@ def write_lm_report(results: LmResults, path: str | PathLike[str]) -> Path:
         losses_section(page, results.losses, degree)
     if results.spectra:
         spectra_section(page, results.spectra)
-    if results.forms:
-        forms_section(page, results.forms)
     if results.features:
         features_section(page, results.features)
     if results.attribution is not None:

@@ -1,7 +1,5 @@
 """Sections in terms of tokens: features of the blocks, and a prompt taken apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """A page about any network: what its polynomials say, how far they are off, and single predictions explained."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """How much of the network lives at each degree, and how far its polynomials are off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Single predictions taken apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

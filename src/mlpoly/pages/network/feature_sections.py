@@ -1,7 +1,5 @@
 """Directions: the eigenfeatures of every output, and the network beside its polynomials along the strongest ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The polynomials of a page, and how far each is from the network: in closed form, on the data, on unseen rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

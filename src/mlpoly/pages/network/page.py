@@ -1,7 +1,5 @@
 """The page about any network: its sections in their order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

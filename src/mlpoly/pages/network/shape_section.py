@@ -1,7 +1,5 @@
 """Shape functions of a network on a table: the closest sum of functions of one input each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

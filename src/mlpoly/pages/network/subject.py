@@ -1,7 +1,5 @@
 """The subject of a page: a network with the data it is read on, checked and in double precision."""
 
-from __future__ import annotations
-
 import shlex
 import warnings
 from collections import Counter

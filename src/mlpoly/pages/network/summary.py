@@ -1,7 +1,5 @@
 """The top of the page: what was read, and the numbers to remember."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

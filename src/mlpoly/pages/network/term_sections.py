@@ -1,7 +1,5 @@
 """The polynomial itself: its formula, its strongest terms, and which inputs interact."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

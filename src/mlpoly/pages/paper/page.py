@@ -1,7 +1,5 @@
 """The reproduction of the paper as one page: what it claims, what was measured, what to look at, how to rerun it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -23,7 +21,7 @@ from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
 from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart
 from mlpoly.studies.paper.figures.pictures import attack_gallery
 from mlpoly.studies.paper.figures.training_curves import (
     DEGREES,
@@ -222,15 +220,6 @@ def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, 
             "Figure 4",
         )
     )
-    steering = [s for attack in results.attack for s in attack.steering]
-    if steering:
-        section.add(
-            element("h3", "Steering along an eigenvector", id="steering"),
-            "Every test image is moved along the strongest eigenvector of a class; the controls are noise, drawn for "
-            "each image, and one random vector for all images. The unit of length is the mean distance of test images "
-            "from their mean.",
-            figure(plot("plot-steering", steering_chart(steering)), caption),
-        )
 
 
 def _claims(page: Page, results: Results) -> None:

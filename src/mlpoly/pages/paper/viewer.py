@@ -1,7 +1,5 @@
 """A viewer of eigenfeatures over training: a slider for the step, a button for each class, pictures on canvases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data inside a page: JSON that every browser reads, and images as bytes."""
 
-from __future__ import annotations
-
 import base64
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Galleries, waterfalls and rankings as HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HTML from Python: every text is escaped, and only what is `markupsafe.Markup` already passes as it is."""
 
-from __future__ import annotations
-
 from markupsafe import Markup, escape
 
 _VOID = {"br", "hr", "img", "input", "meta"}

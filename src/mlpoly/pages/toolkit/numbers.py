@@ -1,7 +1,5 @@
 """Numbers as people read them: few digits, a true minus sign, thin spaces between thousands, no line break inside."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

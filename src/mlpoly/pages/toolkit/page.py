@@ -1,7 +1,5 @@
 """A page in one file: style, scripts, data and pictures are inside it, and it loads nothing from a network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -34,7 +32,7 @@ class Section:
     short: str  # the title in the table of contents
     content: list[Markup] = field(default_factory=list)
 
-    def add(self, *parts: str | Markup) -> Section:
+    def add(self, *parts: str | Markup) -> "Section":
         """Put parts below those it has; a plain string becomes a paragraph."""
         self.content += [part if isinstance(part, Markup) else element("p", part) for part in parts]
         return self
@@ -57,12 +55,12 @@ class Page:
         """The library and its version."""
         return f"mlpoly {self.version}".strip()
 
-    def introduce(self, *parts: str | Markup) -> Page:
+    def introduce(self, *parts: str | Markup) -> "Page":
         """Put parts below the title, above the sections; a plain string becomes a paragraph."""
         self.lead += [part if isinstance(part, Markup) else element("p", part, class_="lead") for part in parts]
         return self
 
-    def section(self, anchor: str, title: str, short: str = "") -> Section:
+    def section(self, anchor: str, title: str, short: str = "") -> "Section":
         """Open a section below those it has, and return it."""
         if any(section.anchor == anchor for section in self.sections):
             raise ValueError(f"the page has a section {anchor!r} already; anchors must differ.")

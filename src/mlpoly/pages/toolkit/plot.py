@@ -1,7 +1,5 @@
 """Charts on a page: drawn in the browser by plotly.js, with buttons that choose the panel."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Building blocks of pages: tables, verdicts, numbers to remember, choices, commands, figures, formulas."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby

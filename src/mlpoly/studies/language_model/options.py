@@ -1,7 +1,5 @@
 """Options of a study of a language model, without PyTorch; the text below a field is its help on the command line."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -56,7 +54,7 @@ class LmConfig:
         if self.bound not in (None, "auto"):
             check_bound(self.bound)
 
-    def updated(self, options: dict[str, Any]) -> LmConfig:
+    def updated(self, options: dict[str, Any]) -> "LmConfig":
         """The same with some options by their names."""
         unknown = sorted(set(options) - {f.name for f in fields(self)})
         if unknown:

@@ -1,7 +1,5 @@
 """Results of a study of a language model, and tables of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -12,7 +10,7 @@ from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.lm.reading.block_spectra import BlockSpectrum, FormSpectrum
+from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.lm.reading.feature_reading import FeatureReading
 from mlpoly.studies.study import Study
 
@@ -26,14 +24,13 @@ class LmResults:
     losses: tuple[Loss, ...] = ()  # of the model on held-out text, with all blocks replaced and with each
     spectra: tuple[BlockSpectrum, ...] = ()
     features: tuple[FeatureReading, ...] = ()  # of every block, and random directions as controls
-    forms: tuple[FormSpectrum, ...] = ()
     attribution: Attribution | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "losses", tuple(sorted(self.losses, key=_order)))
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> LmResults:
+    def load(cls, folder: str | PathLike[str]) -> "LmResults":
         """Read the results of a study, finished or not, from its folder."""
         return Study.open(folder, cls).results
 
@@ -50,7 +47,6 @@ def write_tables(results: LmResults, folder: Path) -> None:
         "fvu": [to_plain(errors) for errors in results.errors],
         "loss": [{k: v for k, v in to_plain(loss).items() if k != "cosine"} for loss in results.losses],
         "spectrum": [spectrum.row() for spectrum in results.spectra],
-        "forms": [forms.row() for forms in results.forms],
         "features": [_feature_row(feature) for feature in results.features],
         "contexts": [
             {"block": f.block, "kind": f.kind, "name": f.name, "side": side, "value": c.value, "text": str(c)}
@@ -68,11 +64,7 @@ def write_tables(results: LmResults, folder: Path) -> None:
 
 def _feature_row(feature: FeatureReading) -> dict[str, Any]:
     """A feature in a line, with all of its scores."""
-    scores = {
-        f"{part}_{name}": value
-        for part in ("causal", "readability")
-        for name, value in (to_plain(getattr(feature, part)) or {}).items()
-        if name not in ("block", "feature")
-    }
+    scores = (to_plain(feature.causal) or {}).items()
     own = {"block": feature.block, "kind": feature.kind} | feature.row()
-    return own | {"active": feature.active, "strength": feature.strength} | scores
+    own |= {"active": feature.active, "strength": feature.strength}
+    return own | {f"causal_{name}": value for name, value in scores if name not in ("block", "feature")}

@@ -1,7 +1,5 @@
 """One study, from a model and a text to a folder."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The stages of a study of a language model, one function each, which add what the results do not have yet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,18 +15,17 @@ from mlpoly.lm.model.tracing import Trace
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.lm.reading.attribution import attribute
 from mlpoly.lm.reading.block_features import block_features
-from mlpoly.lm.reading.block_spectra import block_forms, block_spectra
+from mlpoly.lm.reading.block_spectra import block_spectra
 from mlpoly.lm.reading.causality import check_features
 from mlpoly.lm.reading.contexts import read_features
 from mlpoly.lm.reading.feature_reading import with_scores
 from mlpoly.lm.reading.feature_set import FeatureSet
-from mlpoly.lm.reading.readability import readability
 from mlpoly.studies.language_model.options import LmConfig
 from mlpoly.studies.language_model.results import LmResults
 from mlpoly.studies.study import Study
 
 _CONTROLS = 5  # random directions of each block
-_CHECKED = 512  # tokens on which the model runs with features changed, three times for each of them
+_CHECKED = 512  # tokens on which the model runs with features removed, twice for each of them
 
 
 @dataclass
@@ -112,7 +109,7 @@ def _study_degree(study: LmStudy, degree: int) -> Conversion:
 
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
-    """Features of every block on held-out text, with their scores and those of random directions; principal forms."""
+    """Features of every block on held-out text, with their scores and those of random directions."""
     if study.config.features_per_block and study.config.degree >= 2:
         study.store.run("features", lambda: _features(study, chosen))
 
@@ -130,8 +127,7 @@ def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
         return {}
     readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
     causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
-    scores = readability(model, sets, study.train, held_out)
-    return {"features": tuple(with_scores(readings, causal, scores)), "forms": tuple(block_forms(polys, study.moments))}
+    return {"features": tuple(with_scores(readings, causal))}
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

@@ -1,7 +1,5 @@
 """The polynomials of one checkpoint, exact under three inputs and by the paper's own route, and their setting."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 import warnings

@@ -1,7 +1,5 @@
 """Trained networks on disk, one safetensors file per checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,7 @@ class TrainingRun:
     data: str  # fingerprint of the training images
 
     @classmethod
-    def open(cls, folder: Path) -> TrainingRun:
+    def open(cls, folder: Path) -> "TrainingRun":
         """A run that is on disk already."""
         files = sorted(folder.glob("step-*.safetensors"))
         if not files:

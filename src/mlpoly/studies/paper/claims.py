@@ -1,7 +1,5 @@
 """The paper's claims beside what was measured here: a table of rules, each with its words and its tests of numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

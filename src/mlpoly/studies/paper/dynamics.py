@@ -3,8 +3,6 @@
 Finished checkpoints are on disk at once: a killed study resumes after the last one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Options of the experiments, without torch; the text below a field is its help on the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The paper's experiments in a study's folder, one function for each stage, and `reproduce`, which runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -23,7 +21,7 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.pages.network.subject import Subject, check_subject
     from mlpoly.pages.paper.page import write_report
     from mlpoly.studies.paper.approximants import Setting
-    from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures, steering_curve
+    from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures
     from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, feature_step
     from mlpoly.studies.paper.dynamics import dynamics, load_fits
@@ -34,7 +32,6 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
 
 _PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
-_STEERED = 5  # every fifth test image: steering evaluates the network a hundred times
 # Options that may differ in a folder: training continues, seeds have folders, fits note what they were made from.
 _MAY_CHANGE = ("steps", "seed", "seeds", "device", *(f.name for f in fields(DynamicsConfig)))
 
@@ -49,7 +46,7 @@ class PaperStudy:
     device: str
 
     @classmethod
-    def open(cls, folder: str | PathLike[str]) -> PaperStudy:
+    def open(cls, folder: str | PathLike[str]) -> "PaperStudy":
         """The study in a folder, with its data."""
         store = Study.open(folder, Results)
         config, data = store.about["config"], store.about["data"]
@@ -206,22 +203,18 @@ def study_features(study: PaperStudy) -> None:
 
 
 def study_attack(study: PaperStudy, label: int) -> None:
-    """Figures 4 and 5, and steering, on the last checkpoint of every seed and on an early one."""
+    """Figures 4 and 5, on the last checkpoint of every seed and on an early one."""
     cases = [
         (run, step) for run in study.runs for step in sorted({run.steps[-1], max(s for s in run.steps if s <= _PAPERS)})
     ]
     with study.store.stage("attack") as found, progress_bar("attack", len(cases)) as update:
         setting, attacks = study.setting, []
-        test, labels = setting.test, setting.test_labels
         for done, (run, step) in enumerate(cases):
             update(done, f"seed {run.seed}, step {step}")
             fits = load_fits(study.seed_folder(run.seed, "fits"), step, study.device)
-            models = (setting.net(run, step), *fits)
-            case = AttackCase(*models, test, labels)
+            case = AttackCase(setting.net(run, step), *fits, setting.test, setting.test_labels)
             ablations = ablation_curve(case, setting.gaussian.covariance, seed=run.seed, step=step)
-            few = AttackCase(*models, test[::_STEERED], labels[::_STEERED])
-            steering = steering_curve(few, setting.metric, seed=run.seed, step=step)
-            attacks.append(Attack(tuple(ablations), tuple(steering), ablation_pictures(case, label), step))
+            attacks.append(Attack(tuple(ablations), ablation_pictures(case, label), step))
         found["attack"] = tuple(sorted(attacks, key=lambda a: -a.step))
 
 

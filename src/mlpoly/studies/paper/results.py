@@ -1,7 +1,5 @@
 """Records of what a reproduction found, one per measurement; tables, figures and the report are made from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -101,25 +99,6 @@ class Ablation:
 
 
 @dataclass(frozen=True)
-class Steering:
-    """Accuracy when every test image is moved by `strength` along an eigenvector, or by noise of the same length.
-
-    `direction` is "eigenvector" (the strongest of one class, the mean over all classes and both signs), or a control,
-    the mean over several draws: "noise" (a vector of its own for each image) or "random" (one random vector for all).
-    """
-
-    seed: int
-    direction: str
-    strength: float  # length of the move, in units of the mean distance of test images from their mean
-    network: float  # accuracies
-    linear: float
-    quadratic: float
-    fvu: float  # of the quadratic against the network on the moved images
-    kl: float
-    step: int = 0
-
-
-@dataclass(frozen=True)
 class AttackPictures:
     """Figure 4."""
 
@@ -134,10 +113,9 @@ class AttackPictures:
 
 @dataclass(frozen=True)
 class Attack:
-    """Figures 4 and 5 and the steering attack, of one checkpoint."""
+    """Figures 4 and 5, of one checkpoint."""
 
     ablations: tuple[Ablation, ...]
-    steering: tuple[Steering, ...]
     pictures: AttackPictures
     step: int = 0
 

@@ -1,7 +1,5 @@
 """Training as in the paper: one hidden layer, schedule-free AdamW, checkpoints at powers of two, and resuming."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -116,20 +116,14 @@ addEventListener("DOMContentLoaded", () => {
         row.append(...cells.map((text, i) => made(i ? tag : "th", text, i ? "number" : "")));
         return row;
       };
-      const group = (causal, ...head) => {
-        const rows = spec.scores.map((name, i) => {
-          if (spec.causal[i] !== causal || f.scores[i] === null) return null;
-          const numbers = causal ? [f.scores[i], f.slopes[i]] : [f.scores[i]];
-          return line("td", name, ...[...numbers, ...(beside ? [control[i]] : [])].map(fixed));
-        }).filter(Boolean);
-        if (!rows.length) return [];
-        const table = made("table", undefined, "scores"), top = made("thead"), body = made("tbody");
-        top.append(line("th", ...head, ...(beside ? ["random"] : [])));
-        body.append(...rows);
-        table.append(top, body);
-        return [table];
-      };
-      return [...group(true, "Predicted", "corr.", "slope"), ...group(false, `Read from text, ${f.side} side`, "area")];
+      const rows = spec.scores.map((name, i) => f.scores[i] === null ? null
+        : line("td", name, ...[f.scores[i], f.slopes[i], ...(beside ? [control[i]] : [])].map(fixed))).filter(Boolean);
+      if (!rows.length) return [];
+      const table = made("table", undefined, "scores"), top = made("thead"), body = made("tbody");
+      top.append(line("th", "Predicted", "corr.", "slope", ...(beside ? ["random"] : [])));
+      body.append(...rows);
+      table.append(top, body);
+      return [table];
     };
 
     const card = (f) => {

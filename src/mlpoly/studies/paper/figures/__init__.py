@@ -1,7 +1,5 @@
 """Every figure of the paper described once, for the report and for files; here the files, and tables (CSV)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +8,7 @@ from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
 from mlpoly.codec import write_table
 from mlpoly.files import make_folder
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart, steering_chart
+from mlpoly.studies.paper.figures.attack_curves import ablation_chart
 from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
 from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
@@ -24,7 +22,6 @@ def write_tables(results: Results, folder: Path) -> list[Path]:
         "dynamics": results.dynamics,
         "spectra": results.spectra,
         "ablation": [a for attack in results.attack for a in attack.ablations],
-        "steering": [s for attack in results.attack for s in attack.steering],
         "claims": results.claims,
     }
     written = []
@@ -59,8 +56,6 @@ def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
     for step in sorted({a.step for a in results.attack}):
         attacks, title = [a for a in results.attack if a.step == step], f"The network at step {step}"
         ablations = ablation_chart([a for attack in attacks for a in attack.ablations], len(classes))
-        steering = steering_chart([s for attack in attacks for s in attack.steering])
         save(f"figure-4-ablated-{step}", attack_gallery(attacks[0].pictures, classes, shape, 11), title=title)
         save(f"figure-5-attack-{step}", first(ablations, 1), title=title)
-        save(f"steering-{step}", steering, title=title)
     return written

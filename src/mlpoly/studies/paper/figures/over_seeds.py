@@ -1,7 +1,5 @@
 """Records of several seeds as one curve, and the axis of training steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Pictures of the paper: what a class reads over training (figure 1), and attacked images (figure 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

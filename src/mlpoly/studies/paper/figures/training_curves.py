@@ -1,7 +1,5 @@
 """Polynomials against the network over training: unexplained variance, KL divergence, accuracy, degree spectrum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
