@@ -12,7 +12,7 @@ import mlpoly as mp
 from mlpoly.fitting.deep import on_samples
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import map_arrays, replace, trusted
+from mlpoly.records import replace, trusted
 
 D = 4
 X = points(D)
@@ -28,9 +28,6 @@ all_inputs = pytest.mark.parametrize("inputs", INPUTS.values(), ids=list(INPUTS)
 def near(inputs):
     """Points that the inputs can take: in the range of a singular covariance, up to rounding."""
     return inputs.sample(30, seed=9)
-
-
-# -- identities --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
@@ -91,9 +88,6 @@ def test_residual_connections_around_quadratic_layers_are_exact(inputs):
     alone = mp.fit(around, inputs, 2, method="composed")
     assert alone.skip and alone.inputs is inputs and alone.source.method.startswith("composed, layer by layer, ")
     assert_close(alone(x), around(x), 1e-9)
-
-
-# -- each layer under what enters it -----------------------------------------------------------------------------------
 
 
 def test_layers_are_fitted_under_the_propagated_moments():
@@ -165,21 +159,6 @@ def test_a_layer_brings_the_values_as_close_as_least_squares():
     assert one <= two * (1 + 1e-9)  # neurons that hardly contribute keep their weights, and here these are constant
 
 
-def test_layers_are_fitted_by_themselves_where_nothing_can_be_chosen():
-    net = chain(sizes=(12, 8, 8, 2))
-    for inputs, there in (
-        (rare(99, 0), net),
-        (make(rare(500, 0), TORCH64), map_arrays(in_library(net, TORCH64), lambda a: a.requires_grad_())),
-    ):
-        report = mp.fit(there, inputs, 2, method="composed").report
-        assert report.details["kind"] == "neuronwise" and report.fvu is None
-    steep = mp.Chain(
-        [network("MLP", "relu", 12, 8, None, seed=s, scale=40.0) for s in (1,)] + [chain(sizes=(8, 8, 8, 8, 2))]
-    )
-    poly = mp.fit(steep, np.exp(3 * np.random.default_rng(0).normal(size=(300, 12))), 9, method="composed")
-    assert poly.report.details["kind"] == "neuronwise"
-
-
 def test_deeper_polynomials_come_closer_with_their_degree():
     """With lines beyond three standard deviations the error falls with the degree, for data as for distributions."""
     net, mix = chain(sizes=(8, 32, 32, 32, 4)), mixture(8, 2)
@@ -190,9 +169,6 @@ def test_deeper_polynomials_come_closer_with_their_degree():
             errors.append(float(mp.fvu(net, p, inputs.sample(4000, seed=2))))
         assert errors == sorted(errors, reverse=True)
         assert errors[2] < 0.06 and errors[-1] < 0.02
-
-
-# -- the guard ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_guard_is_the_neurons_optimum_under_a_mixture_with_a_wide_component():
@@ -247,9 +223,6 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
         assert found.report.details["guard"] == 0 and found.guarded is None
     for none in (None, 0, 0.0):
         assert mp.fit(chain(), INPUTS["Gaussian"], 3, method=mp.methods.Composed(none)).guarded is None
-
-
-# -- libraries, precision, gradients -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guard", [None, 0.05])

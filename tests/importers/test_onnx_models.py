@@ -55,8 +55,6 @@ def assert_same(net, graph, x=None, tolerance=1e-12):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-# -- affine maps -------------------------------------------------------------------------------------------------------
-
 CHAINS = {
     "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
                        "MLP(4 -> 6 -> 3, relu)"),
@@ -182,8 +180,6 @@ def test_gated_units_of_one_product(nodes):
     assert_same(mp.from_onnx(graph), graph)
 
 
-# -- activations -------------------------------------------------------------------------------------------------------
-
 ACTIVATIONS = {
     "relu": [("y Relu a")],
     "leaky_relu(0.25)": [("y LeakyRelu a", {"alpha": 0.25})],
@@ -295,9 +291,6 @@ def test_clip_with_attributes_in_old_opsets():
     assert_same(net, graph, points(dtype=np.float32), 1e-5)
 
 
-# -- softmax and outputs -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 def test_a_softmax_at_the_end_is_left_out(op):
     nodes = ["a Gemm x W B", "b Relu a", "logits Gemm b V C"]
@@ -359,9 +352,6 @@ def test_products_of_what_is_rounded_as_it_comes(zero):
     step = (max(x.max(), 0) - min(x.min(), 0)) / 255
     rounding = ReferenceEvaluator(graph).run(None, {"x": x})[0] - net(x)
     assert 0 < np.abs(rounding).max() <= step * np.abs(exact).sum(0).max()
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def test_files_with_weights_beside_them(tmp_path):

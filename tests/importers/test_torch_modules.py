@@ -84,8 +84,6 @@ class Gated(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
-# -- single layers -----------------------------------------------------------------------------------------------------
-
 ACTIVATIONS = [
     *(nn.Identity(), nn.ReLU(), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.ReLU6(), nn.RReLU(0.1, 0.4), nn.PReLU(init=0.3)),
     *(nn.Threshold(0.2, -0.5), nn.Hardtanh(), nn.Hardtanh(-0.4, 0.9), nn.Hardsigmoid(), nn.Hardswish(), nn.GELU()),
@@ -211,18 +209,6 @@ def test_limits_far_out_are_seen(dtype, limit, inside):
     assert_computes(from_torch(module), module)
 
 
-def test_modules_that_cannot_do_float64_are_compared_less_closely():
-    class Single(Named):
-        def forward(self, x):
-            if x.dtype == torch.float64:
-                raise NotImplementedError("no float64 on this device")
-            return super().forward(x)
-
-    assert from_torch(Single(scale=1.00005).float()).dim_out == 3
-    with pytest.raises(TypeError, match=r"differs from the network's by 0\.10%"):
-        from_torch(Single(scale=1.001).float())
-
-
 @pytest.mark.parametrize("wide", [16, 1500])
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh(), nn.Softplus(), nn.Hardswish(), nn.GELU("tanh")], ids=str)
 def test_rounding_is_not_taken_for_another_function(activation, wide):
@@ -329,9 +315,6 @@ def test_lazy_linear():
         from_torch(module)
     module.double()(points())
     assert_same(from_torch(module), module)
-
-
-# -- Sequentials -------------------------------------------------------------------------------------------------------
 
 
 PARTS = {
@@ -451,9 +434,6 @@ def test_what_torch_compile_made():
         net = from_torch(compiled)
         assert net.layers[0].W1 is module[0].weight
         assert_same(net, module)
-
-
-# -- classes -----------------------------------------------------------------------------------------------------------
 
 
 def in_order(module, x):
@@ -640,9 +620,6 @@ def test_blocks_of_models_are_single_layers():
         blocks[2].net()
 
 
-# -- softmax -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("softmax", [nn.Softmax(-1), nn.Softmax(1), nn.LogSoftmax(-1)], ids=str)
 @pytest.mark.parametrize("place", ["sequential", "nested", "class", "named"])
 def test_a_softmax_at_the_end_is_left_out(softmax, place):
@@ -661,9 +638,6 @@ def test_a_softmax_at_the_end_is_left_out(softmax, place):
     assert seen[0].filename == __file__
     assert_same(lambda x: softmax(net(x)), module, points())
     assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def refuse(*parts):

@@ -1,6 +1,5 @@
 """The report: one file that asks for nothing, with the right numbers in it, and alive in a real browser."""
 
-import base64
 import dataclasses
 import json
 import math
@@ -11,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from plotly import graph_objects
-from support.fake_results import CLASSES, COLUMNS, FITS, SHAPE, STEPS, fake_results
+from support.fake_results import CLASSES, COLUMNS, FITS, STEPS, fake_results
 from support.pages import NASTY, assert_harmless, sections
 
 from mlpoly.pages.paper.page import write_report
@@ -99,9 +98,6 @@ def fit(results: Results, degree: int, inputs: str):
     return [p for p in results.dynamics if (p.degree, p.inputs) == (degree, inputs)]
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
-
-
 def test_it_asks_for_nothing(source, parsed):
     assert_harmless(source)
     for address in parsed.values("src"):
@@ -137,16 +133,6 @@ def test_structure(source, parsed):
     assert all(a.get("aria-label") for tag, a in parsed.elements if tag == "canvas")
 
 
-def test_claims(parsed, results):
-    for claim in results.claims:
-        assert claim.measured in parsed.text and claim.paper in parsed.text
-    assert parsed.text.count("cannot be judged") >= 2  # in the summary and in the table
-    assert "4 hold, 1 does not and 1 cannot be judged" in parsed.text
-    links, claims = Counter(parsed.values("href")), Counter(claim.figure for claim in results.claims)
-    for figure, count in claims.items():
-        assert links[f"#{figure}"] == count + 2  # the contents and the heading lead there too
-
-
 def test_summary_has_the_numbers(parsed, results):
     quadratic = [p.fvu_mixture for p in fit(results, 2, "mixture") if p.step == STEPS[-1]]
     assert f"{number(100 * min(quadratic))} to {number(100 * max(quadratic))}" in parsed.text
@@ -157,12 +143,6 @@ def test_summary_has_the_numbers(parsed, results):
 def test_links_to_the_files_beside_it(parsed):
     names = [a for a in parsed.values("href") if not a.startswith("#")]
     assert names == ["results/training.json", "figures/a%20%231.pdf", "figures/fvu.pdf", "tables/points.csv"]
-
-
-def test_rerun(parsed, results):
-    assert results.about["command"] in parsed.text
-    for name in ("train.weight_decay", "fits.shrinkage", "accelerator", "dynamics"):
-        assert name in parsed.text
 
 
 def test_everything_is_escaped(tmp_path):
@@ -207,30 +187,6 @@ def test_plotly_accepts_every_view(parsed):
                 graph_objects.Figure([spec["traces"][i] for i in view["traces"]], view["layout"])
             used = {i for view in spec["views"] for i in view["traces"]}
             assert used == set(range(len(spec["traces"])))
-
-
-def test_viewer_holds_the_vectors(parsed, results):
-    data = json.loads(parsed.islands["viewer-data"])
-    assert (data["steps"], data["columns"], data["shape"]) == (list(STEPS), COLUMNS, list(SHAPE))
-    bytes_ = np.frombuffer(base64.b64decode(data["pixels"]), np.int8).reshape(len(STEPS), CLASSES, 2 * COLUMNS + 1, -1)
-    scale = np.array(data["scale"]).reshape(bytes_.shape[:-1])[..., None]
-    shown = bytes_ * scale
-    for f in results.features.steps:
-        made = shown[STEPS.index(f.step), f.label]
-        half = 0.501 * scale[STEPS.index(f.step), f.label]  # rounding to a byte, and a hair
-        true = np.concatenate([f.positive_vectors, f.negative_vectors])
-        turned = np.sign((made[:-1] * true).sum(-1, keepdims=True))
-        assert np.all(np.abs(made[:-1] - turned * true) <= half[:-1])
-        assert np.all(np.abs(made[-1] - f.linear) <= half[-1])
-        values = data["values"][STEPS.index(f.step)][f.label]
-        np.testing.assert_allclose(values["positive"], f.positive, rtol=1e-3)
-        assert len(values["spectrum"]) == 40 and values["count"] == f.spectrum.size
-    # Signs are chosen so that the film does not flicker.
-    overlap = (shown[1:, :, :-1] * shown[:-1, :, :-1]).sum(-1)
-    assert overlap.min() > -0.02  # of unit vectors, to the rounding of the bytes
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -330,21 +286,6 @@ def test_pictures_have_the_colours_of_the_vectors(browser, results):
     assert float(text.replace("−", "-")) == pytest.approx(step.negative[0], rel=5e-3)
 
 
-def test_class_buttons_and_play(browser):
-    before = canvases(browser)
-    press_button(browser, "viewer", "5")
-    assert all(a != b for a, b in zip(before, canvases(browser), strict=True))
-    label = "return document.querySelector('.positive canvas').getAttribute('aria-label')"
-    assert "class 5, step 16384" in browser.run(label)
-    button = "document.querySelector('button.play')"
-    browser.run(f"{button}.click()")
-    assert browser.run(f"return {button}.textContent") == "Pause"
-    assert "step 0," in browser.run(label)
-    browser.wait("return Number(document.querySelector('.player input').value) >= 2")
-    browser.run(f"{button}.click()")
-    assert browser.run(f"return {button}.textContent") == "Play"
-
-
 @pytest.mark.parametrize("width", [390, 320, 800])
 def test_narrow_windows(browser, width):
     browser.resize(width, 800)
@@ -358,28 +299,6 @@ def test_narrow_windows(browser, width):
         " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
-
-
-def test_numbers_do_not_break(browser):
-    """No digit at the end of one line and the beginning of the next, in the narrowest window."""
-    browser.resize(320, 800)
-    broken = browser.run(
-        """
-        const found = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-        while (walker.nextNode()) {
-          const node = walker.currentNode, range = document.createRange();
-          if (!node.parentElement.checkVisibility() || node.parentElement.closest('script, style, svg, pre')) continue;
-          for (const match of node.textContent.matchAll(new RegExp(arguments[0], 'g'))) {
-            range.setStart(node, match.index);
-            range.setEnd(node, match.index + match[0].length);
-            if (range.getClientRects().length > 1) found.push([match[0], node.textContent]);
-          }
-        }
-        return found;
-        """,
-        "[+−]?\\d[\\d.\u202f]*(\u202f?%|\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?",
-    )
-    assert broken == []
 
 
 def test_dark_and_print(browser):
@@ -396,8 +315,3 @@ def test_dark_and_print(browser):
     browser.wait(f"return document.querySelector('#plot-fvu .space').layout.font.color === '{light[1]}'")
     assert browser.run("return document.querySelector('.controls').checkVisibility()") is False
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-
-
-def test_copy(browser, results):
-    browser.run("document.querySelector('button.copy').click()")
-    browser.wait("return ['Copied', 'Selected'].includes(document.querySelector('button.copy').textContent)")
