@@ -330,16 +330,6 @@ def test_degree_spectrum_of_too_many_monomials():
     assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).degree == 2
 
 
-def test_eigenfeatures_in_the_metric_of_the_samples():
-    net = make_net()
-    poly, gaussian = mp.fit(net, mp.Samples(x_), 2), mp.Gaussian.from_samples(x_)
-    own = mp.eigenfeatures(poly, output=0, metric="whitened")
-    for inputs in (mp.Samples(x_), gaussian):
-        other = mp.eigenfeatures(poly, output=0, metric="whitened", inputs=inputs)
-        assert_close(own.values, other.values, 1e-10)
-        assert_close(own.directions, other.directions, 1e-9)
-
-
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_finetune_on_samples(weights):
     net = make_net()

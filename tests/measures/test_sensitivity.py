@@ -357,21 +357,27 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
     [
         ("index", lambda: sensitivity(NET, G, groups=[0, 3]), ValueError, "groups has the index 3", "from 0 to 2"),
         ("overlap", lambda: sensitivity(NET, G, groups=[[0, 1], [1]]), ValueError, "groups 0 and 1 both have input 1"),
-        ("repeated", lambda: sensitivity(NET, G, groups=[[0, 0]]), ValueError, "groups has input 0 more than once"),
         ("empty group", lambda: sensitivity(NET, G, groups=[[0], []]), ValueError, "empty group", "needs an input"),
         ("no groups", lambda: sensitivity(NET, G, groups=[]), ValueError, "groups is empty", "leave it out"),
-        ("a number", lambda: sensitivity(NET, G, groups=3), TypeError, "groups"),
         ("name", lambda: sensitivity(NET, G, groups=["a"]), ValueError, "groups has 'a'", "use indices"),
-        ("odd", lambda: sensitivity(NET, G, permutations=3), ValueError, "permutations must be even"),
         ("one pair", lambda: sensitivity(NET, G, permutations=2), ValueError, "at least 4 for a standard error; got 2"),
         ("name of the rest", lambda: sensitivity(NET, G, groups={"others": [0]}), ValueError,
          "two groups of the name 'others', which is that of all inputs in no group", "another name"),
         ("names twice", lambda: sensitivity(NET, G, groups={1: [0], "1": [1]}), ValueError, "of the name '1'; give"),
+<<<<<<< HEAD
         ("sizes", lambda: sensitivity(NET, gaussian()), ValueError, "inputs"),
         ("few rows", lambda: sensitivity(NET, G.sample(6)), ValueError, "inputs have 6 rows, too few", "more rows"),
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
         ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "known has the index 3"),
         ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "known has input 1 more than once"),
+=======
+        ("deep", lambda: sensitivity(DEEP, G), TypeError, "hidden layer"),
+        ("samples", lambda: sensitivity(NET, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
+        ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
+        ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
+        ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
+        ("given deep", lambda: mp.conditional_mean(DEEP, G, 0), TypeError, "hidden layer"),
+>>>>>>> main
         ("impossible", lambda: mp.conditional_mean(NET, LINE, [0, 1])(np.eye(2)), ValueError, "x has values", "occur"),
         ("columns", lambda: mp.conditional_mean(NET, G, 0)(np.zeros((4, 2))), ValueError, "x has shape", "known input"),
     ]

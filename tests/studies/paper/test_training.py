@@ -192,27 +192,6 @@ def test_interrupt(whole, tmp_path, monkeypatch, at):
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
-@pytest.mark.parametrize("name", ["save_checkpoint", "write_tensors"])
-def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
-    """Between checkpoint and state, or before the checkpoint: at every fourth file."""
-    original, calls = getattr(training, name), count(1)
-
-    def write(*arguments):
-        if next(calls) % 4 == 0:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, name, write)
-    for _ in range(10):
-        try:
-            run = train(IMAGES, tmp_path, CONFIG)
-        except KeyboardInterrupt:
-            continue
-        break
-    assert next(calls) > 8
-    assert_same_weights(run, whole)
-
-
 SCRIPT = """
 import sys
 from support.small_studies import IMAGES, LONG
