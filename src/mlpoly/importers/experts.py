@@ -104,7 +104,20 @@ class _RoutedExperts(nn.Module):
         self.kind = type(stacked).__name__
         for number in range(_count(stacked)):
             self.add_module(str(number), known.get(number) or Expert(stacked, number))
-        self._check(stacked)
+        weight: Any = _weight(stacked, ("down_proj",))
+        if readable(weight):  # do the experts one by one add up to what the module computes?
+            d = weight.shape[1] if not getattr(stacked, "is_transposed", False) else weight.shape[2]
+            generator = torch.Generator().manual_seed(0)
+            x = torch.randn(8, d, generator=generator).to(weight)
+            chosen = torch.stack([torch.randperm(_count(stacked), generator=generator)[:2] for _ in range(8)])
+            chosen, weights = chosen.to(weight.device), torch.rand(chosen.shape, generator=generator).to(weight)
+            with torch.no_grad():
+                whole, parts = stacked(x, chosen, weights).double(), self(x, chosen, weights).double()
+            tolerance = 0.05 if weight.itemsize == 2 else 1e-4  # as in probe
+            if not float((whole - parts).norm()) <= tolerance * float(whole.norm()):
+                raise TypeError(
+                    f"the experts of {self.kind} one by one, weighted, do not add up to its output; {_REMEDY}"
+                )
 
     def forward(self, x: Tensor, *args: Tensor, **kwargs: Tensor) -> Tensor:
         """Return outputs (n, d) for inputs x (n, d), chosen experts (n, k) and their weights (n, k)."""
@@ -126,22 +139,6 @@ class _RoutedExperts(nn.Module):
                 expert.routed = None
             total.index_add_(0, tokens, values.to(total.dtype))
         return total
-
-    @torch.no_grad()
-    def _check(self, stacked: nn.Module) -> None:
-        """Raise if the experts one by one do not add up to what the module computes."""
-        weight: Any = _weight(stacked, ("down_proj",))
-        if not readable(weight):
-            return
-        d = weight.shape[1] if not getattr(stacked, "is_transposed", False) else weight.shape[2]
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(8, d, generator=generator).to(weight)
-        chosen = torch.stack([torch.randperm(_count(stacked), generator=generator)[:2] for _ in range(8)])
-        chosen, weights = chosen.to(weight.device), torch.rand(chosen.shape, generator=generator).to(weight)
-        whole, parts = stacked(x, chosen, weights).double(), self(x, chosen, weights).double()
-        tolerance = 0.05 if weight.itemsize == 2 else 1e-4  # as in probe
-        if not float((whole - parts).norm()) <= tolerance * float(whole.norm()):
-            raise TypeError(f"the experts of {self.kind} one by one, weighted, do not add up to its output; {_REMEDY}")
 
 
 def _count(stacked: nn.Module) -> int:

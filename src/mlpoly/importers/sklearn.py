@@ -84,7 +84,11 @@ def _network(estimator: Any) -> Network:
         return assemble([*maps, _network(estimator.steps[-1][1])])
     if isinstance(estimator, TransformedTargetRegressor):
         net = _network(_fitted(estimator).regressor_)
-        inverses = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
+        inverses = []
+        for scaler in reversed(_maps_of(estimator.transformer_, "the transformer of the target")):
+            if isinstance(scaler, Affine):
+                raise TypeError("the transformer mixes targets; from_sklearn takes only scalers of the target.")
+            inverses.append(_scaling(1 / scaler.scale, -scaler.shift / scaler.scale))
         return assemble([net, *inverses])
     kind = MLPRegressor if isinstance(estimator, MLPRegressor) else MLPClassifier
     overrides = any(getattr(type(estimator), name, None) is not getattr(kind, name, None) for name in _OUTPUTS)
@@ -112,12 +116,6 @@ def _fitted(estimator: Any) -> Any:
     except NotFittedError:
         raise ValueError(f"the {type(estimator).__name__} is not fitted; call its fit(x, y) first.") from None
     return estimator
-
-
-def _inverse(step: Map) -> Scaling:
-    if isinstance(step, Affine):
-        raise TypeError("the transformer of the target mixes targets; from_sklearn takes only scalers of the target.")
-    return _scaling(1 / step.scale, -step.shift / step.scale)
 
 
 def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> list[Map]:
