@@ -21,16 +21,16 @@ from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
 from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart
-from mlpoly.studies.paper.figures.pictures import attack_gallery
-from mlpoly.studies.paper.figures.training_curves import (
+from mlpoly.studies.paper.figures.curves import (
     DEGREES,
     INPUTS,
+    ablation_chart,
     accuracy_chart,
     distance_chart,
     fit_name,
     spectrum_chart,
 )
+from mlpoly.studies.paper.figures.pictures import attack_gallery
 from mlpoly.studies.paper.results import Features, Point, Results
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"

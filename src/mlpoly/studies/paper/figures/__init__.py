@@ -1,4 +1,4 @@
-"""Every figure of the paper described once, for the report and for files; here the files, and tables (CSV)."""
+"""Every figure of the paper described once, for the report and for files; here the files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,30 +6,10 @@ from pathlib import Path
 from mlpoly.charts.chart import Chart, Gallery
 from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
-from mlpoly.codec import write_table
 from mlpoly.files import make_folder
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart
+from mlpoly.studies.paper.figures.curves import ablation_chart, accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
-from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import Results
-
-
-def write_tables(results: Results, folder: Path) -> list[Path]:
-    """One CSV file for each kind of record that there is."""
-    make_folder(folder)
-    tables = {
-        "training": results.training,
-        "dynamics": results.dynamics,
-        "spectra": results.spectra,
-        "ablation": [a for attack in results.attack for a in attack.ablations],
-        "claims": results.claims,
-    }
-    written = []
-    for name, records in tables.items():
-        if records:
-            write_table(folder / f"{name}.csv", records)
-            written.append(folder / f"{name}.csv")
-    return written
 
 
 def write_figures(results: Results, folder: Path, label: int = 3) -> list[Path]:
