@@ -1,8 +1,7 @@
 """All feedforward blocks of a language model into polynomials."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from torch import nn
@@ -142,20 +141,26 @@ def convert(
     found: dict[str, Polynomial] = {}
     unbounded: dict[str, Polynomial] = {}
     errors: dict[str, dict[str, Any]] = {block.name: {} for block in chosen}
-    fitted: Iterator[tuple[Block, Callable[[], Polynomial]]] = ((block, partial(closed, block)) for block in chosen)
+    passes, samples = [[block.name for block in chosen]], dict[str, TokenFit]()
     if method == "samples":
         assert batches is not None
-        samples = {block.name: TokenFit(block.net(), starts(block), coefficients) for block in chosen}
+        samples |= {block.name: TokenFit(block.net(), starts(block), coefficients) for block in chosen}
         batches = list(batches) if isinstance(batches, Iterator) else batches  # they are read twice
         read = visit(model, chosen, batches, lambda block, x, _: samples[block.name].add(x))
         about["batches"] = {"data": read.fingerprint, "tokens": read.tokens}
-        fitted = _together(model, chosen, batches, samples)
+        passes = list(parts(samples))  # several where the sums of all blocks do not fit into memory
     with progress_bar("convert", len(chosen)) as bar:
-        for block, polynomial in fitted:
-            began = time.perf_counter()
-            found[block.name] = polynomial()
-            errors[block.name]["seconds"] = time.perf_counter() - began
-            bar(len(found), block.name)
+        for names in passes:
+            some = [block for block in chosen if block.name in names]
+            if samples:
+                for block in some:
+                    samples[block.name].settle()
+                visit(model, some, batches or (), lambda block, x, _: samples[block.name].add_together(x))
+            for block in some:
+                began = time.perf_counter()
+                found[block.name] = samples.pop(block.name).polynomial() if samples else closed(block)
+                errors[block.name]["seconds"] = time.perf_counter() - began
+                bar(len(found), block.name)
     if held_out is not None:
         measured = {block.name: HeldOutErrors(block.net(), found[block.name], plain(block)) for block in chosen}
         read = visit(model, chosen, held_out, lambda block, x, _: measured[block.name].add(x))
@@ -169,15 +174,3 @@ def convert(
                 errors[name]["closed_form"] = error
     records = {name: BlockErrors(name, found[name].degree, **measures) for name, measures in errors.items()}
     return Conversion(found, records, about, unbounded)
-
-
-def _together(
-    model: nn.Module, blocks: list[Block], batches: Iterable[Any], fits: dict[str, TokenFit]
-) -> Iterator[tuple[Block, Callable[[], Polynomial]]]:
-    """The second pass over the tokens, or several where the sums of all blocks do not fit into memory."""
-    for names in list(parts(fits)):
-        some = [block for block in blocks if block.name in names]
-        for block in some:
-            fits[block.name].settle()
-        visit(model, some, batches, lambda block, x, _: fits[block.name].add_together(x))
-        yield from ((block, fits.pop(block.name).polynomial) for block in some)

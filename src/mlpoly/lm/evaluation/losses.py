@@ -202,24 +202,19 @@ def _compared(
     places, targets = part.kept, None
     if part.of_tokens and not hidden:
         ids = part.inputs["input_ids" if batch.decoder is None else "decoder_input_ids"]
+        attended = torch.zeros(part.shape, dtype=torch.bool)
+        attended.view(-1)[part.kept] = True
+        ids = ids.cpu() if labels is None else torch.as_tensor(labels).cpu().long()
+        counted = attended & (ids != -100)
         # Labels of an encoder-decoder stand at the positions of their predictions.
-        places, targets = _targets(part, ids, labels, next_token and (batch.decoder is None or labels is None))
+        if next_token and (batch.decoder is None or labels is None):
+            counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
+            ids = ids.roll(-1, 1)
+        places = counted.flatten().nonzero().squeeze(1)
+        targets = ids.flatten()[places]
         if len(targets) and int(targets.max()) >= value.shape[2]:
             raise ValueError(
                 f"the targets of batch {batch.number} go up to {int(targets.max())}, but {type(model).__name__} has "
                 f"{value.shape[2]} classes; pass its classes as 'labels', with next_token=False."
             )
     return value.flatten(0, 1)[places.to(value.device)], targets, hidden
-
-
-def _targets(batch: Batch, ids: Tensor, labels: Any, next_token: bool) -> tuple[Tensor, Tensor]:
-    """Return the rows of the logits (b t, v) that predict something, and the tokens that they should predict."""
-    attended = torch.zeros(batch.shape, dtype=torch.bool)
-    attended.view(-1)[batch.kept] = True
-    ids = ids.cpu() if labels is None else torch.as_tensor(labels).cpu().long()
-    counted = attended & (ids != -100)
-    if next_token:
-        counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
-        ids = ids.roll(-1, 1)
-    places = counted.flatten().nonzero().squeeze(1)
-    return places, ids.flatten()[places]

@@ -58,8 +58,6 @@ def load_model(
         for package in ("gguf", "accelerate"):
             library(package, package, f"reading the GGUF file {gguf_file}")
         options["gguf_file"] = gguf_file
-    elif folder.is_dir():
-        _check_folder(folder)
     if revision is not None:
         options["revision"] = revision
     kept = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -67,7 +65,11 @@ def load_model(
         raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
     weights = {"dtype": kept or torch.float32} if gguf_file else {"dtype": kept or "auto", "use_safetensors": True}
     try:
-        kind = transformers.AutoModelForCausalLM if gguf_file else _kind(transformers, place, options)
+        kind = transformers.AutoModelForCausalLM
+        if not gguf_file:  # the class that the checkpoint was saved from, if it is one of the library's own
+            names = transformers.AutoConfig.from_pretrained(place, **options).architectures or []
+            known = [k for name in names if isinstance(k := getattr(transformers, name, None), type)]
+            kind = next((k for k in known if issubclass(k, transformers.PreTrainedModel)), kind)
         model, info = kind.from_pretrained(place, output_loading_info=True, **options, **weights)
     except _FAILURES as error:
         raise _explained(place, error) from error
@@ -90,8 +92,14 @@ def load_model(
     if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
         return model, None
     try:
-        if gguf_file is not None and _begins_texts(place, gguf_file, revision):
-            options["add_bos_token"] = True  # which transformers does not read from the file
+        if gguf_file is not None:  # whether texts begin with that token, transformers does not read from the file
+            from gguf import GGUFReader
+            from transformers.utils.hub import cached_file
+
+            reader = GGUFReader(str(cached_file(place, gguf_file, revision=revision)))
+            field = reader.get_field("tokenizer.ggml.add_bos_token")
+            if field is not None and bool(field.parts[field.data[0]][0]):
+                options["add_bos_token"] = True
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     except _FAILURES as error:
         raise _explained(place, error, "the tokenizer") from error
@@ -105,16 +113,6 @@ def load_model(
     return model, tokenizer
 
 
-def _begins_texts(place: str, gguf_file: str, revision: str | None) -> bool:
-    """Whether a GGUF file says that texts begin with the beginning-of-sequence token."""
-    from gguf import GGUFReader
-    from transformers.utils.hub import cached_file
-
-    reader = GGUFReader(str(cached_file(place, gguf_file, revision=revision)))
-    field = reader.get_field("tokenizer.ggml.add_bos_token")
-    return field is not None and bool(field.parts[field.data[0]][0])
-
-
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
     """Return folder or hub name, and the GGUF file in it."""
     text, place = str(name_or_path), Path(name_or_path).expanduser()
@@ -125,33 +123,19 @@ def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[st
     if place.is_dir():
         if gguf_file is not None and not (place / gguf_file).is_file():
             raise FileNotFoundError(f"no file {gguf_file} in {place}.")
+        if gguf_file is None and not (place / "config.json").is_file():
+            raise FileNotFoundError(f"{place} has no config.json; name the folder that a model was saved to.")
+        if gguf_file is None and not any(place.glob("*.safetensors")):
+            pickles = sorted(p.name for p in place.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
+            found = f", only pickles ({', '.join(pickles[:3])}), which can run code when opened" if pickles else ""
+            raise FileNotFoundError(
+                f"{place} has no weights in safetensors{found}. Get a safetensors version, or convert it where you "
+                f"trust it: model.save_pretrained(folder)."
+            )
         return str(place), gguf_file
     if isinstance(name_or_path, PathLike) or text.startswith(("/", ".", "~")) or text.count("/") > 1:
         raise FileNotFoundError(f"no folder {place} with a model.")
     return text, gguf_file
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} has no config.json; name the folder that a model was saved to.")
-    if any(folder.glob("*.safetensors")):
-        return
-    pickles = sorted(p.name for p in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")))
-    found = f", only pickles ({', '.join(pickles[:3])}), which can run code when they are opened" if pickles else ""
-    raise FileNotFoundError(
-        f"{folder} has no weights in safetensors{found}. Get a safetensors version, or convert it where you trust "
-        f"it: model.save_pretrained(folder)."
-    )
-
-
-def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
-    """Return the class that the checkpoint was saved from, if it is one of the library's own."""
-    config = transformers.AutoConfig.from_pretrained(place, **options)
-    for name in config.architectures or []:
-        kind = getattr(transformers, name, None)
-        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
-            return kind
-    return transformers.AutoModelForCausalLM
 
 
 def _explained(place: str, error: Exception, what: str = "the model") -> Exception:
