@@ -116,15 +116,6 @@ def test_fit_under_inputs_of_16_bits(kind):
         assert_close(drawn, inputs64.sample(20, seed=1), 8 * ROUNDING[kind.dtype])  # a sum of D + 1 rounded products
 
 
-@kinds
-def test_arrays_in_16_bits_become_single(kind):
-    """Those that a polynomial is made of, and those that it is moved to."""
-    p = mp.polynomials.DensePolynomial(make(np.zeros(D), kind), make(np.ones(1), kind))
-    moved = mp.fit(mp.MLP(np.eye(D)), mp.Gaussian.standard(D), 2).to(make(np.zeros(1), kind))
-    for array in (*own_arrays(p).values(), *own_arrays(moved).values()):
-        assert str(array.dtype).endswith("float32")
-
-
 FORMS = {
     "ridge 0": ("gaussian", 0),
     "ridge 2": ("gaussian", 2),

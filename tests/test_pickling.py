@@ -83,12 +83,6 @@ def test_functions_of_the_user_pickle_by_reference(function):
         assert again(get(other)).own is other
 
 
-def test_registered_activations_keep_their_kinks():
-    made = register_activation("folded", bump, kinks=(0.5, 2.0))
-    back = again(made)
-    assert back == made and back.kinks == (0.5, 2.0) and back.name == "folded"
-
-
 def test_functions_that_pickle_cannot_find_are_refused_and_copied():
     poly = mp.fit(networks(register_activation("nowhere", lambda y: y))[0], mp.Gaussian.standard(D), 1)
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
@@ -139,14 +133,3 @@ def test_polynomials_of_trainable_modules_copy():
         assert_close(copied(x), poly(x), 0.0)
         assert copied.series.plain.grad_fn is None and copied.series.plain is not poly.series.plain
         assert copied.inputs.cov is not poly.inputs.cov
-
-
-def test_copies_share_no_memory_and_keep_what_is_shared_inside():
-    for net in networks("relu"):
-        poly = mp.fit(net, mp.Gaussian.standard(D), 2)
-        copied = copy.deepcopy(poly)
-        assert not np.shares_memory(copied.units.directions, poly.units.directions)
-        assert copied.source == poly.source
-    pair = [net, net]
-    first, second = copy.deepcopy(pair)
-    assert first is second

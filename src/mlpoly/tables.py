@@ -138,6 +138,13 @@ def cell_text(value: Cell) -> str:
     return str(value)
 
 
+def output_label(output: int | None, outputs: int, names: Sequence[str] | None = None) -> str:
+    """How titles call an output: by its name or number; nothing for the only one; None is a direction of outputs."""
+    if output is None:
+        return "a direction of the outputs"
+    return names[output] if names else f"output {output}" if outputs > 1 else ""
+
+
 def largest_entries(values: Sequence[float], names: Sequence[str] | None = None, k: int = 4, minus: str = "-") -> str:
     """The k largest entries of a vector by magnitude, with the names of their places: "+0.71 age, -0.5 bmi"."""
     order = sorted(range(len(values)), key=lambda i: -abs(values[i]))[:k]

@@ -1,6 +1,7 @@
 """Certified bounds: against exact rational arithmetic, mpmath, grids and search; nothing may exceed them."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import mpmath
@@ -20,9 +21,6 @@ JUMPS = ("step", "jumprelu", "threshold")
 SMOOTH = [name for name in mp.activations.names() if name not in JUMPS]
 D = 3
 INPUTS = gaussian(d=D)
-
-
-# -- rounding: one ulp of dishonesty is found --------------------------------------------------------------------------
 
 
 def exact_affine(W, b, low, high):
@@ -85,6 +83,56 @@ def test_affine_maps_are_not_rounded_into_one():
     exact = [sum(max(w * a, w * b) for w, (a, b) in zip(row, sides, strict=True)) for row in product]
     gaps = [float(Fraction(float(bound)) - value) for bound, value in zip(found.high, exact, strict=True)]
     assert all(0 <= gap < 1e-12 for gap in gaps)
+
+
+ONE = np.ones((1, 1))
+
+
+@pytest.mark.parametrize(
+    ("net", "factors", "power"),
+    [
+        (mp.MLP(1e-170 * ONE, None, 1e300 * ONE, None, "square"), (1e-170, 1e-170, 1e300), 2),
+        (mp.GLU(1e-170 * ONE, None, 1e-170 * ONE, None, ONE, None, "relu"), (1e-170, 1e-170), 2),
+        (mp.Affine(5e-324 * ONE), (5e-324,), 1),
+    ],
+)
+def test_bounds_hold_where_products_underflow(net, factors, power):
+    found = mp.certify(net, 0.3, 0.4, seconds=0)
+    for x in (0.3, 0.4):
+        exact = math.prod(map(Fraction, factors)) * Fraction(x) ** power
+        assert Fraction(float(found.low[0])) <= exact <= Fraction(float(found.high[0]))
+
+
+@pytest.mark.parametrize("kind", ["MLP", "GLU"])
+@pytest.mark.parametrize("activation", ["relu", "cos", "cube"])
+def test_a_box_may_be_a_point(kind, activation):
+    for seed in range(3):
+        net = network(kind, activation, D, 4, 2, seed=seed, bias=seed % 2)
+        for x in (np.zeros(D), np.arange(D) - 0.5):
+            found = mp.certify(net, x, x, seconds=1)
+            np.testing.assert_allclose(found.high, net(x[None])[0], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.low, found.high, rtol=1e-12, atol=1e-12)
+
+
+def test_a_unit_far_from_its_kink_is_compared_with_its_polynomial():
+    """The kink is 1e20 standard deviations away: half of the unit's pieces are on each side of it all the same."""
+    W, b, W2 = np.array([[1e-3, -2e-3]]), np.array([-1e17]), np.ones((1, 1))
+    net = mp.MLP(W, b, W2, None, "relu")
+    for sign in (1.0, -1.0):
+        net = mp.MLP(W, sign * b, W2, None, "relu")
+        poly = mp.fit(net, mp.Gaussian.standard(2), 3)
+        found = mp.certify(net, -1.0, 1.0, against=poly, seconds=0)
+        assert found.low[0] <= 0 <= found.high[0] and found.largest < 1e4  # of 1e17, by rounding
+
+
+def test_values_are_attained_within_the_box():
+    rng = np.random.default_rng(5)
+    for seed in range(30):
+        low = rng.standard_normal(D)
+        high = low + rng.random(D)
+        found = mp.certify(network("GLU", "relu2", D, 4, 2, seed=seed), low, high, seconds=0)
+        for x in (*found.highest_at, *found.lowest_at):
+            assert (x >= low).all() and (x <= high).all()
 
 
 def test_networks_without_hidden_units():
@@ -158,9 +206,6 @@ def test_activations_are_convex_or_concave_between_their_points_of_inflection(na
         slopes = act.slope(np.linspace(one, two, 20_001)[1:-1])
         change = np.diff(slopes)
         assert (change >= -1e-15).all() or (change <= 1e-15).all()
-
-
-# -- nothing exceeds a bound -------------------------------------------------------------------------------------------
 
 
 def functions(rng, activation, dtype="float64"):
@@ -271,6 +316,12 @@ SEEDS = {1: 5, 3: 1}  # of networks that are not of one class, and polynomials o
 NET = network("MLP", "relu", 2, 3, 1)
 
 
+def narrow():
+    with np.errstate(over="ignore"):
+        net = mp.Affine(1e99 * np.eye(2)).to(np.zeros(1, "float32"))
+    mp.certify(net, 0, 1)
+
+
 @mistakes(
     [
         ("no region", lambda: mp.certify(NET), ValueError, "a region is needed"),
@@ -286,6 +337,7 @@ NET = network("MLP", "relu", 2, 3, 1)
         ("callable", lambda: mp.certify(abs, 0, 1), TypeError, "f must be a network or polynomial"),
         ("other size", lambda: mp.certify(NET, 0, 1, against=network(d=3)), ValueError, "f maps 2 -> 1"),
         ("jump", lambda: mp.certify(network("MLP", "step", 2), 0, 1), ValueError, "'step' jumps", "continuous"),
+        ("weights", narrow, ValueError, "not all finite"),
         ("own", lambda: mp.certify(mp.MLP(np.eye(2), activation=np.sinh), 0, 1), ValueError, "user's activation"),
     ]
 )
@@ -322,6 +374,18 @@ def test_the_same_class_is_true_false_or_open(outputs):
     assert {"true", "false"} <= set(answers)
     both = mp.same_class(net, net, -2, 2, seconds=0)  # no box is certified where the class changes
     assert both.answer == "open" and both.left == 1 and not both
+
+
+def test_rounding_does_not_make_classes_differ():
+    """Both outputs of both networks are 0.6 x, summed in different orders."""
+    W = np.ones((3, 1))
+    one, two = (
+        mp.MLP(W, None, np.array(rows), None, "identity")
+        for rows in ([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]], [[0.2, 0.3, 0.1], [0.3, 0.1, 0.2]])
+    )
+    x = np.linspace(0.5, 1.5, 200)[:, None]
+    assert (one(x).argmax(axis=1) != two(x).argmax(axis=1)).any()
+    assert mp.same_class(one, two, 0.5, 1.5, seconds=0.1).answer == "open"
 
 
 def test_classes_over_ellipsoids():

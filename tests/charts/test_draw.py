@@ -79,16 +79,6 @@ def test_bars_are_stacked_where_they_share_a_place():
     assert [text.get_text() for text in ax.texts] == ["1", "2"]
 
 
-def test_panels_with_one_vertical_axis_share_it():
-    same, other = Axis("error", scale="log"), Axis("time")
-    panels = [Panel([CURVE], STEPS, y) for y in (same, same, other, same)]
-    first, second, third = draw(Chart("", panels[:3])).axes
-    assert [ax.get_ylabel() for ax in (first, second, third)] == ["error", "", "time"]
-    together = draw(Chart("", panels[:2])).axes
-    assert together[0].get_shared_y_axes().joined(*together) and not first.get_shared_y_axes().joined(first, second)
-    assert len([ax for ax in draw(Chart("", panels)).axes if ax.axison]) == 4
-
-
 def test_gallery():
     images = np.arange(12.0).reshape(2, 2, 3) - 4
     row = [Picture(images[0], "above", "below", "positive"), None, Panel([CURVE], STEPS, Axis())]
@@ -122,13 +112,6 @@ def test_waterfall():
     names = ["constant", "linear", "feature\nvalue 2", "x", "sum", "network"]
     assert [t.get_text() for t in bars.get_yticklabels()] == names
     assert len(bars.child_axes) == 1
-
-
-def test_waterfall_without_a_picture_has_one_axes():
-    figure = draw(Waterfall([Part("one", 1500.0), Part("two", -0.25)], [("sum", 1499.75)]))
-    (bars,) = figure.axes
-    assert [text.get_text() for text in bars.texts] == ["+1,500", "−0", "+1,500"]
-    assert [t.get_text() for t in draw(Waterfall([Part("tiny", 3e-9)], [])).axes[0].texts] == ["+3.00e−09"]
 
 
 def test_ranking():
@@ -177,15 +160,6 @@ def test_files_are_the_same_on_every_writing(chart, tmp_path):
         assert a.read_bytes() == b.read_bytes() == c.read_bytes()
     assert once[0].read_bytes()[:4] == b"\x89PNG" and once[1].read_bytes()[:5] == b"%PDF-"
     assert b"Date" not in once[1].read_bytes() and b"matplotlib" not in once[0].read_bytes()
-
-
-def test_figures_for_files_are_not_kept_by_pyplot(chart, tmp_path):
-    """A study draws dozens; pyplot would hold them all, and warn at the twenty-first."""
-    from matplotlib import pyplot
-
-    before = pyplot.get_fignums()  # other tests may have left some
-    save_figure(draw(chart), tmp_path, "figure")
-    assert pyplot.get_fignums() == before
 
 
 def test_every_colour_has_a_name_on_pages():

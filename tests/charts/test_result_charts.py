@@ -10,9 +10,8 @@ from support.mistakes import assert_explained, mistakes
 
 import mlpoly as mp
 from mlpoly.charts import chart_of, eigenfeature_gallery, interaction_map, response_chart
-from mlpoly.charts.chart import Picture, shortened
+from mlpoly.charts.chart import shortened
 from mlpoly.charts.directions import direction_ranking
-from mlpoly.charts.terms import effect_map
 from mlpoly.features.monomials import interaction_effects
 from mlpoly.fitting.report import FitReport
 from mlpoly.records import replace
@@ -116,16 +115,6 @@ def test_explanations_add_up():
     assert [part.label for part in parts[1:]] == [*(shortened(t.name) for t in found.terms), "other terms"]
 
 
-def test_explanation_of_an_image():
-    found = mp.explain(POLY, POINT)
-    chart = found.chart(image_shape=(2, 2))
-    assert isinstance(chart.picture, Picture) and len(chart.totals) == 1
-    np.testing.assert_array_equal(chart.picture.image, found.point.reshape(2, 2))
-    patterns = [part.image for part in chart.parts if part.image is not None]
-    np.testing.assert_array_equal(patterns, [feature.pattern.reshape(2, 2) for feature in found.features])
-    assert len(found.plot(image_shape=(2, 2)).axes) == 2
-
-
 def test_directions_are_named_by_their_largest_entries():
     found = mp.eigenfeatures(POLY, output=0)
     parts = found.chart().parts
@@ -136,31 +125,6 @@ def test_directions_are_named_by_their_largest_entries():
     assert mp.singular_directions(POLY).chart(names=list("abcd")).axis == "singular value"
     many = direction_ranking(np.arange(40.0), np.eye(40), None, 12, "title", "eigenvalue")
     assert len(many.parts) == 12 and many.note == "and 28 more" and many.parts[3].label == "+1 x3"
-
-
-@pytest.mark.parametrize("metric", ["input", "whitened"])
-def test_rows_of_eigenfeatures_hold_both_ends_of_the_spectrum(metric):
-    features = {name: mp.eigenfeatures(POLY, output=i, k=4, metric=metric) for i, name in enumerate("ab")}
-    gallery = eigenfeature_gallery(features, (2, 2), columns=2)
-    largest = 0.0
-    for (label, cells), (name, found) in zip(gallery.rows, features.items(), strict=True):
-        *pictures, spectrum = cells
-        values, order = np.asarray(found.values), np.argsort(-np.asarray(found.values))
-        for i, (cell, place) in enumerate(zip(pictures, [*order[:2], *order[::-1][:2]], strict=True)):
-            if (values[place] > 0) != (i < 2):  # there are not that many of this sign
-                assert cell is None
-                continue
-            assert cell.colour == ("positive" if i < 2 else "negative") and label == name
-            np.testing.assert_array_equal(cell.image, found.directions[place].reshape(2, 2))
-            largest = max(largest, np.abs(cell.image).max())
-        up, down = spectrum.marks
-        shown = dict(zip([*up.x, *down.x], [*up.y, *down.y], strict=True))
-        np.testing.assert_array_equal([shown[rank] for rank in range(1, 5)], values[order])
-    assert gallery.limit == largest
-    gallery.plot().draw_without_rendering()
-    directions = mp.singular_directions(POLY)
-    ((_, cells),) = directions.chart(image_shape=(2, 2)).rows
-    np.testing.assert_array_equal([cell.image for cell in cells[:-1]], directions.vectors.reshape(3, 2, 2))
 
 
 def test_measures():
@@ -226,7 +190,7 @@ def test_sensitivity():
 def test_shapley_values_add_up():
     found = mp.shapley(NET, POINT, INPUTS)
     chart = found.chart(output=2, k=2)
-    assert [part.label for part in chart.parts][::3] == ["mean", "2 others"]
+    assert [part.label for part in chart.parts][::3] == ["expected output", "2 others"]
     assert sum(part.amount for part in chart.parts) == pytest.approx(chart.totals[0][1], rel=1e-12)
     assert chart.totals == [("prediction", found.prediction[2])] and found.chart(output=-1).totals == chart.totals
     sampled = mp.shapley(NET, POINT, INPUTS, permutations=4)
@@ -254,17 +218,6 @@ def test_interactions_are_the_effects_of_products():
     heat = interaction_map(poly, 1)
     np.testing.assert_array_equal(heat.values, effects)
     assert heat.scale == np.abs(effects).max() and tuple(heat.rows) == NAMES
-
-
-def test_heat_map_of_the_strongest():
-    effects = np.zeros((9, 9))
-    effects[2, 7] = effects[7, 2] = 3.0
-    effects[0, 4] = effects[4, 0] = -1.0
-    effects[5, 5] = 9.0  # a square is no interaction
-    found = effect_map(effects, k=4)
-    assert list(found.rows) == list(found.columns) == ["x0", "x2", "x4", "x7"]
-    assert found.values[1, 3] == 3.0 and found.values[0, 2] == -1.0 and found.note
-    assert effect_map(np.zeros((1, 1))).scale == 1.0
 
 
 def test_response_curves_are_values_of_network_and_polynomials():

@@ -185,22 +185,6 @@ def test_every_backend(backend, monkeypatch):
     assert_same_kind(found.polynomial()(in_library(INPUTS, backend).sample(3)), poly.prototype)
 
 
-def test_weights_of_sixteen_bits_and_weights_that_are_trained():
-    import torch
-
-    net = network("GLU", "silu", D, H, OUT)
-    names = ("W_gate", "W_up", "W_down")
-    weights = {name: torch.tensor(getattr(net, name)).bfloat16().requires_grad_() for name in names}
-    there = mp.GLU(weights["W_gate"], None, weights["W_up"], None, weights["W_down"], None, activation="silu")
-    found = mp.decompose(mp.fit(there, mp.Gaussian.standard(D), 2), 3)
-    assert found.writes.dtype == found.vectors.dtype == torch.float32
-    assert not found.writes.requires_grad and not found.vectors.requires_grad
-    rounded = [weights[name].detach().double().numpy() for name in names]
-    same = mp.GLU(rounded[0], None, rounded[1], None, rounded[2], None, activation="silu")
-    exact = mp.decompose(mp.fit(same, mp.Gaussian.standard(D), 2), 3)
-    assert_close(found.explained, exact.explained, 0.02)  # a polynomial of 16 bits has coefficients of 16 bits
-
-
 def test_a_quadratic_part_that_is_rounding_is_refused():
     """A linear map has none: what a fit leaves there is 1e-33 of its variance. A part of 1e-20 is one."""
     rng = np.random.default_rng(0)
@@ -212,21 +196,6 @@ def test_a_quadratic_part_that_is_rounding_is_refused():
             mp.decompose(poly, 2, INPUTS)
     whole = mp.polynomials.DensePolynomial(np.zeros(D), np.ones(2), linear.W, tiny + np.swapaxes(tiny, 1, 2))
     assert mp.decompose(whole, D * (D + 1) // 2, INPUTS).residual < 1e-6
-
-
-def test_display_and_plot():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    found = mp.decompose(fitted(), 4)
-    assert "variance left by all terms" in str(found)
-    assert list(found.to_pandas()["variance explained so far"]) == found.explained.tolist()
-    ax = Figure().subplots()
-    found.plot(ax)
-    assert ax.lines[0].get_ydata().tolist() == [0.0, *found.explained.tolist()]
-    assert ax.get_xlabel() == "number of squares"
 
 
 POLY = fitted()

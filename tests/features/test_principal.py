@@ -78,17 +78,6 @@ def test_array_libraries(backend):
         assert_close(found.features(0).values, expected.features(0).values, 10 * backend.tolerance)
 
 
-def test_it_prints_and_plots():
-    found = mp.principal_forms(mp.fit(network(o=4), gaussian(), 2), k=3)
-    head = str(found).splitlines()
-    assert head[0] == "Principal forms of degree 2" and head[1].split() == [
-        "form", "variance", "fraction", "together", "largest", "outputs",
-    ]  # fmt: skip
-    assert len(head) == 6
-    figure = found.plot()
-    assert len(figure.axes[0].lines[0].get_xdata()) == 3
-
-
 POLY = mp.fit(network(), gaussian(), 2)
 
 

@@ -1,6 +1,5 @@
 """Terms, formulas and explanations; what all forms of polynomials share is in the contract of polynomials."""
 
-import itertools
 import tracemalloc
 
 import mpmath
@@ -14,7 +13,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.features.monomials import count_monomials, monomial_spread
+from mlpoly.features.monomials import monomial_spread
 
 FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)) + 1, columns=["age", "bmi", "blood pressure"])
 
@@ -26,23 +25,6 @@ def fitted(degree=2, names=True, d=3, seed=0, kind="MLP"):
     return mp.fit(
         net, mp.Gaussian(rng.standard_normal(d), a @ a.T, names=list("abcdefgh")[:d] if names else None), degree
     )
-
-
-@pytest.mark.parametrize("kind", ["MLP", "GLU"])
-@pytest.mark.parametrize(("d", "degree"), [(6, 4), (5, 3), (6, 2), (2, 4)])
-def test_terms_equal_brute_force_over_dense_coefficients(kind, d, degree):
-    poly = fitted(degree, d=d, kind=kind)
-    tensors = [poly.coefficients().tensor(k) for k in range(degree + 1)]
-    want = {}
-    for k in range(1, degree + 1):
-        for index in itertools.combinations_with_replacement(range(d), k):
-            want[index] = sum(tensors[k][(1, *order)] for order in set(itertools.permutations(index)))
-    found = {term.inputs: term.coefficient for term in poly.terms(1, k=10_000)}
-    assert found.keys() == want.keys() and len(want) == count_monomials(d, degree)
-    scale = max(map(abs, want.values()))
-    assert max(abs(found[index] - want[index]) for index in want) <= 1e-14 * scale
-    few = poly.terms(1, k=7)
-    assert [t.inputs for t in few] == [t.inputs for t in poly.terms(1, k=10_000)][:7]
 
 
 def test_spreads_far_from_zero_keep_their_digits():
@@ -72,26 +54,6 @@ def test_effects_on_samples_are_those_of_the_data(rng):
                 assert term.fraction == pytest.approx(term.effect**2 / (w @ (outputs - w @ outputs) ** 2), rel=1e-10)
 
 
-@pytest.mark.parametrize(("d", "degree"), [(784, 2), (64, 3)])
-def test_large_polynomials_have_terms_without_a_tensor(d, degree, monkeypatch):
-    """One weight stands out, so that the strongest term is known."""
-    rng = np.random.default_rng(0)
-    W1, W2 = rng.normal(size=(32, d)) / d, rng.normal(size=(3, 32)) / 32
-    W1[0, 5], W2[1, 0] = 10.0, 10.0
-    poly = mp.fit(mp.MLP(W1, None, W2, None, "square"), mp.Gaussian.standard(d), degree)
-    tensor = mp.polynomials.RidgePolynomial.tensor
-
-    def low(self, k):
-        assert k <= 1, "a tensor of d^k numbers"
-        return tensor(self, k)
-
-    monkeypatch.setattr(mp.polynomials.RidgePolynomial, "tensor", low)
-    found = poly.terms(1, k=3)
-    assert found[0].inputs == (5, 5) and found[0].name == "x5^2"
-    assert found[0].coefficient == pytest.approx(float(W2[1] @ W1[:, 5] ** 2), rel=1e-12)
-    assert found.total == count_monomials(d, degree)
-
-
 def test_names_come_from_the_columns_of_a_frame(tmp_path):
     net = network("MLP", "gelu", 3, 6, 2)
     for inputs in (
@@ -104,7 +66,7 @@ def test_names_come_from_the_columns_of_a_frame(tmp_path):
         assert inputs.names == tuple(FRAME.columns)
         poly = mp.fit(net, inputs, 2)
         for p in (poly, poly.output(1), 2 * poly, poly.in_units(3.0), poly.to(torch.zeros(1))):
-            assert p.terms(k=1)[0].name.split("^")[0].split(" * ")[0] in FRAME.columns
+            assert p.terms(k=1)[0].name.split("^")[0].split(" \N{MIDDLE DOT} ")[0] in FRAME.columns
         if not isinstance(inputs, mp.Samples):
             poly.save(tmp_path / "p.safetensors")
             assert mp.load(tmp_path / "p.safetensors").inputs.names == tuple(FRAME.columns)
@@ -144,7 +106,7 @@ def test_frames_are_data_everywhere():
     assert mp.explain(poly, FRAME.iloc[3]).point.tolist() == FRAME.iloc[3].tolist()
     with pytest.raises(TypeError, match="x holds values that are not numbers, such as 'a'"):
         poly(pd.Series(["a", "b", "c"]))
-    with pytest.raises(TypeError, match=r"^output must be an integer, got 'class_1'"):
+    with pytest.raises(ValueError, match=r"^there is no output 'class_1'; the outputs have no names"):
         poly.terms(output="class_1")
     with pytest.raises(ValueError, match=r"^output is 5, but"):
         poly.terms(output=5)
@@ -165,7 +127,7 @@ def test_tables_and_formulas():
     x = np.ones(poly.dim_in)
     title = str(mp.explain(poly, x, poly.inputs, output=1)).splitlines()[0]
     assert str(mp.explain(one, x, poly.inputs)).splitlines()[0] == title.replace(" of output 1", "")
-    assert list(terms.to_pandas().columns) == ["term", "coefficient", "effect", "fraction of variance"]
+    assert list(terms.to_pandas().columns) == ["term", "degree", "coefficient", "effect", "fraction of variance"]
     assert terms.to_pandas()["effect"].tolist() == [t.effect for t in terms]
     assert terms[0].name in terms._repr_html_()
     centred = network("MLP", "gelu", 3, 6, 2).preceded_by(mp.Affine(np.eye(3), np.full(3, -30.0)))
@@ -180,12 +142,13 @@ def test_tables_and_formulas():
     assert str(written).replace("\N{MINUS SIGN}", "-") == "p = 1 - 0.5 x0 + 2e-07 x0^2"
 
 
-def test_to_sympy_is_exact_for_an_exact_polynomial():
-    """(x0 + 2 x1)^2 + 1."""
-    net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), np.ones(1), "square")
-    x0, x1 = sympy.symbols("x0 x1")
-    found = mp.fit(net, mp.Gaussian.standard(2), 2).to_sympy() - sympy.expand((x0 + 2 * x1) ** 2 + 1)
-    assert all(abs(float(c)) < 1e-14 for c in sympy.Poly(found, x0, x1).coeffs())
+def test_interactions_are_the_products_among_the_terms():
+    for degree in (1, 2, 3, 4):
+        poly = fitted(degree, d=3)
+        every = [term for term in poly.terms(k=100) if len(set(term.inputs)) > 1]
+        found = poly.terms(k=100, interactions=True)
+        assert list(found) == every and found.total == len(every)
+        assert f"of {len(every)} interactions" in str(found)
 
 
 def test_in_units_commutes_with_scaling_the_data(rng):

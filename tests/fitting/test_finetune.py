@@ -10,8 +10,8 @@ from support.backends import BACKENDS, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.fitting import descent
+from mlpoly.fitting.descent import trainable
 from mlpoly.fitting.finetune import finetune
-from mlpoly.fitting.trainable import trainable
 from mlpoly.polynomials import to_dense
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
@@ -58,9 +58,6 @@ def fvu(net, poly, inputs, n=20000):
 
 kinds = pytest.mark.parametrize("kind", ["dense", "chaos"])
 gates = pytest.mark.parametrize("gated", [False, True], ids=["mlp", "glu"])
-
-
-# -- what it does ------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -154,9 +151,6 @@ def test_divergence_as_loss(one_logit):
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
 
 
-# -- where samples come from -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("source", ["mixture", "gaussian", "array"])
 def test_inputs(source):
     net, mix = network(), mixture()
@@ -184,9 +178,6 @@ def test_overfit_is_not_returned(monkeypatch):
     few = inputs.sample(15, seed=2)  # of which 12 are trained on, fewer than the 15 coefficients of an output
     found = finetune(net, start, few, **SHORT)
     assert found.report.details["best_step"] == 0
-
-
-# -- how it runs -------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -265,9 +256,6 @@ def test_activation_of_the_user_in_their_own_library():
     np.testing.assert_allclose(one.quadratic, two.quadratic, rtol=1e-9)
 
 
-# -- what comes back ---------------------------------------------------------------------------------------------------
-
-
 @kinds
 def test_library_and_dtype_are_kept(kind, backend):
     net, inputs = network(backend=backend), mixture(backend)
@@ -285,9 +273,6 @@ def test_library_and_dtype_are_kept(kind, backend):
     if backend.dtype == "float64":  # the samples are the same in all libraries, so the answers are
         same = finetune(network(), wrong(kind, network()), mixture(), **SHORT)
         np.testing.assert_allclose(to_numpy(found(x)), same(to_numpy(x)), rtol=1e-6, atol=1e-9)
-
-
-# -- parameters and learning rates -------------------------------------------------------------------------------------
 
 
 def polynomial(kind, degree):
@@ -338,9 +323,6 @@ def test_whitening_makes_the_problem_well_conditioned():
     raw = np.stack([columns[0] ** 0, *columns, *products])
     assert condition(4096) < 20
     assert condition(8) < 1e6 < np.linalg.cond(raw) ** 2
-
-
-# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from support.inputs import covariance, grid
 
 import mlpoly as mp
 from mlpoly.arrays import accumulate_product, add_at, start_copy
-from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
-from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, padded, standard_inverse
 from mlpoly.inputs.coordinates import Coordinates
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2

@@ -30,9 +30,6 @@ def near(inputs):
     return inputs.sample(30, seed=9)
 
 
-# -- identities --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @all_inputs
@@ -91,9 +88,6 @@ def test_residual_connections_around_quadratic_layers_are_exact(inputs):
     alone = mp.fit(around, inputs, 2, method="composed")
     assert alone.skip and alone.inputs is inputs and alone.source.method.startswith("composed, layer by layer, ")
     assert_close(alone(x), around(x), 1e-9)
-
-
-# -- each layer under what enters it -----------------------------------------------------------------------------------
 
 
 def test_layers_are_fitted_under_the_propagated_moments():
@@ -192,9 +186,6 @@ def test_deeper_polynomials_come_closer_with_their_degree():
         assert errors[2] < 0.06 and errors[-1] < 0.02
 
 
-# -- the guard ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_guard_is_the_neurons_optimum_under_a_mixture_with_a_wide_component():
     net, g, eps = chain(sizes=(D, 6, 5, 3)), gaussian(d=D), 0.07
     found, plain = mp.fit(net, g, 3, method=mp.methods.Composed(eps)), mp.fit(net, g, 3, method=mp.methods.Composed(0))
@@ -247,9 +238,6 @@ def test_the_automatic_guard_is_none_where_there_is_no_need():
         assert found.report.details["guard"] == 0 and found.guarded is None
     for none in (None, 0, 0.0):
         assert mp.fit(chain(), INPUTS["Gaussian"], 3, method=mp.methods.Composed(none)).guarded is None
-
-
-# -- libraries, precision, gradients -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guard", [None, 0.05])

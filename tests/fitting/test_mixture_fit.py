@@ -49,9 +49,6 @@ def iterative(monkeypatch):
     monkeypatch.setattr(solver, "_DIRECT", 0)
 
 
-# -- Identities --------------------------------------------------------------------------------------------------------
-
-
 SINGULAR = {  # dimension, components, rank of each, and inputs of which the mixture is on a subspace
     "regular": (8, 4, None, 8),
     "large": (24, 4, None, 24),
@@ -162,8 +159,6 @@ def test_points_are_interpolated(degree):
     assert np.isfinite(exactly(net, one, degree)(points(4))).all()
 
 
-# -- An independent oracle: quadrature on the union of the components' tensor grids ------------------------------------
-
 NODES = {2: 40, 3: 24}  # per axis, by dimension
 SMOOTH = {"MLP": ("tanh", 0.3), "GLU": ("silu", 0.4)}  # activation, and the scale of weights that these nodes resolve
 
@@ -204,9 +199,6 @@ def test_the_misfit_is_what_the_components_optima_do_not_explain(kind, degree):
         unreachable += share * np.sum(weights @ (net(x) - mp.fit(net, g, degree)(x)) ** 2)
     total = np.sum(loss(net, poly, mix))
     assert abs(total - unreachable - poly.report.misfit) <= 1e-9 * total
-
-
-# -- The solver --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -450,9 +442,6 @@ def test_large_products_in_single_precision_are_not_seen(activation, rank):
     assert len(quick.report.history) == quick.report.iterations
 
 
-# -- Array libraries ---------------------------------------------------------------------------------------------------
-
-
 def test_weights_that_require_gradients():
     """A torch network in training can be fitted; the answer of the solver carries no gradient it does not have."""
     net, mix = in_library(make_net("MLP", "relu", 4), TORCH64), in_library(mixture(4), TORCH64)
@@ -462,8 +451,6 @@ def test_weights_that_require_gradients():
         assert_close(to_numpy(mp.fit(learning, mix, degree)(x)), mp.fit(net, mix, degree)(x), 1e-12)
     assert not mp.fit(learning, mix, 2)(x).requires_grad
 
-
-# -- Mistakes ----------------------------------------------------------------------------------------------------------
 
 NET, MIX = make_net("MLP", "relu", 3), mixture(3)
 

@@ -66,9 +66,6 @@ def quiet_fit(*arguments, **options):
         return mp.fit(*arguments, **options)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("x", "weights", "error", "words"),
     [
@@ -120,9 +117,6 @@ def test_integers_are_data_and_weights_are_normalised(backend):
 def test_values_too_large_to_square_say_so():
     with pytest.raises(ValueError, match="too large"):
         mp.Samples(np.array([[1e200], [-1e200]])).covariance  # noqa: B018
-
-
-# -- least squares -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -248,9 +242,6 @@ def test_outputs_that_overflow_say_so():
         mp.fit(net, mp.Samples(np.array([[1.0], [1e160]])), 1)
 
 
-# -- neuron by neuron --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_too_many_monomials_are_fitted_by_neurons(gated):
     x = np.random.default_rng(6).standard_normal((800, 40))
@@ -273,9 +264,6 @@ def test_directions_are_counted_not_inputs():
     # Most samples vary in few directions only: those that are looked at first cannot tell.
     more = np.concatenate([np.repeat(x[:1], 50_000, axis=0), rng.standard_normal((45, 40))])
     assert isinstance(mp.fit(make_net(dim=40), mp.Samples(more), 3), mp.polynomials.RidgePolynomial)
-
-
-# -- everything that takes inputs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from support.inputs import gaussian, mixture
+from support.inputs import gaussian
 from support.networks import chain, network
 
 import mlpoly as mp
@@ -48,14 +47,6 @@ def test_values_are_those_of_the_polynomial(name, degree):
     assert [u.shape for u in entering] == [(50, len(table)) for table in layers.coefficients]
     assert all(table.shape[1] == degree + 1 for table in layers.coefficients)
     assert all(np.abs(u).max() <= 1 for u in entering)
-
-
-def test_a_polynomial_in_single_precision_under_a_mixture():
-    inputs = mixture(D)
-    poly = mp.fit(network(activation="relu", d=D), inputs, 3, method="neuronwise").to(torch.zeros(1))
-    layers = unit_polynomials(poly)
-    assert all(w.dtype == np.float64 for w in layers.weights)
-    assert relative_error(layers, X, poly.to(np.zeros(1))(X)) < 200 * EPS
 
 
 @pytest.mark.parametrize(("activation", "guard"), [("gelu", 0.0), ("tanh", 0.1)])

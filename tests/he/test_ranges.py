@@ -9,7 +9,6 @@ from support.inputs import gaussian, mixture
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.he.circuit import Circuit, EncryptedLayer, LinearTerm
 
 D = 4
 INPUTS = gaussian(d=D)
@@ -39,12 +38,6 @@ def test_probability_of_the_first_layer_is_that_of_its_forms(inputs):
     # The sum over units bounds the probability for any of them; three standard errors of 10 000 samples.
     sd = np.sqrt(found.layers[0].counted * (1 - found.layers[0].counted) / found.samples)
     assert found.layers[0].counted <= found.layers[0].probability + 3 * sd
-
-
-def test_under_the_inputs_of_the_fit_the_probability_is_the_one_asked_for():
-    circuit = mp.fit(network(d=D), INPUTS, 2).to_he(outside=1e-3)
-    (layer,) = mp.he.range_report(circuit, INPUTS).layers
-    assert layer.probability == pytest.approx(1e-3, rel=1e-9) and layer.expected == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_counts_on_data():
@@ -113,20 +106,6 @@ def test_a_box_in_single_precision_is_not_rounded():
         mp.he.bound(DEEP, *sides, seconds=0) for sides in ((low, high), (low.astype(float), high.astype(float)))
     )
     np.testing.assert_array_equal([single.low, single.high], [double.low, double.high])
-
-
-def test_units_whose_rows_have_different_polynomials():
-    """A circuit of another origin: every entry of a matrix has a polynomial of its own."""
-    rng = np.random.default_rng(2)
-    first = LinearTerm(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 0)
-    outputs = tuple(LinearTerm(np.c_[rng.standard_normal((2, 2)), np.zeros(2)], 1, k) for k in (1, 2, 3))
-    circuit = Circuit((EncryptedLayer((first,), (), 3, 1.0, "layer 1"),), outputs)
-    bounds = mp.he.bound(circuit, -1.0, [0.5, 2.0], seconds=1)
-    grid = np.stack(np.meshgrid(np.linspace(-1, 0.5, 301), np.linspace(-1, 2, 301)), axis=-1).reshape(-1, 2)
-    values = circuit(grid)
-    assert (values <= bounds.high + 1e-12).all() and (values >= bounds.low - 1e-12).all()
-    # Sums of functions of one input each: the sum of their ranges is the range, up to the grid and the panels.
-    np.testing.assert_allclose(bounds.high, values.max(axis=0), atol=2e-3 * np.abs(values).max())
 
 
 def test_a_circuit_says_which_layer_exceeds_its_budget():

@@ -143,14 +143,6 @@ def test_rotations_give_matrix_products(sizes, degree):
     assert np.abs(found - made(x)).max() < 1e-13 * size.max()
 
 
-def test_a_wide_matrix_takes_few_rotations():
-    packing = pack(random_circuit((785, 129, 10), 1))
-    first = packing.sums[1, False][0]
-    assert first.folds == 3
-    assert first.diagonals < 785 / 4
-    assert first.rotations < 2 * np.sqrt(first.diagonals) + 3
-
-
 def session(name, scale_bits=40):
     pytest.importorskip("tenseal")
     return _session(name, scale_bits)

@@ -3,11 +3,8 @@
 Each block is compared with the model's own tensors, or with a module that computes the same as there.
 """
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
 import torch
@@ -191,9 +188,6 @@ def test_layers_of_torch_itself():
         assert_near(next(b for b in blocks if b.name == name).net()(x), y)
 
 
-# -- by structure, and not by name -------------------------------------------------------------------------------------
-
-
 class Remote(nn.Module):
     """A gated unit from some repository, with the names that Llama uses."""
 
@@ -301,9 +295,6 @@ def test_bloom_with_slices_leaves_its_bias_out():
         find_blocks(model)[0].net()
 
 
-# -- weights -----------------------------------------------------------------------------------------------------------
-
-
 def test_quantised_weights(llama):
     dtype = torch.int8
     part = llama.layers[0].mlp.up_proj
@@ -350,8 +341,6 @@ def test_one_matrix_in_another_dtype():
     assert_near(net.W1, expected.W1, 1e-2)
 
 
-# -- activations -------------------------------------------------------------------------------------------------------
-
 REFUSED = {"gelu_10", "laplace", "sqrtsoftplus", "xielu"}
 
 
@@ -374,9 +363,6 @@ def test_functions_as_activations():
     assert find_blocks(layer)[0].net().activation.name == "silu"
     with pytest.raises(TypeError, match="activation softsign"):
         activation_from_torch(nn.functional.softsign)
-
-
-# -- whole models ------------------------------------------------------------------------------------------------------
 
 
 PATTERNS = {
@@ -550,12 +536,6 @@ def test_more_than_a_block_is_refused_where_a_network_is_asked_for():
         assert (block.net().dim_in, block.net().dim_out) == (D, D)
     with pytest.raises(TypeError, match="for ScaledLayer is not what the module computes"):
         find_blocks(ScaledLayer(D, 2, H))[0].net()
-
-
-# -- polynomials in the blocks' place ----------------------------------------------------------------------------------
-
-
-# -- TransformerLens ---------------------------------------------------------------------------------------------------
 
 
 def gelu_new(x):

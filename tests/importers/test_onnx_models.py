@@ -55,8 +55,6 @@ def assert_same(net, graph, x=None, tolerance=1e-12):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-# -- affine maps -------------------------------------------------------------------------------------------------------
-
 CHAINS = {
     "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
                        "MLP(4 -> 6 -> 3, relu)"),
@@ -90,6 +88,9 @@ CHAINS = {
                   "GLU(4 -> 6 -> 3, silu)"),
     "product": (["g Gemm x W B", "u Gemm x U B", "y Mul u g"], "GLU(4 -> 6 -> 6, identity)"),
     "residual": (["g Gemm x W B", "a Relu g", "b Gemm a D", "y Add x b"], "Residual(MLP(4 -> 6 -> 4, relu))"),
+    "difference": (["a MatMul x W", "b Relu a", "c MatMul b S", "y Sub c a"], "Chain(4 -> 18 -> 18 -> 6)"),
+    "side by side": (["a MatMul x W", "b Relu a", "c Gemm x W B", "d Relu c", ("y Concat b d", {"axis": 1})],
+                     "MLP(4 -> 12 -> 12, relu)"),
     "residual inside": (["g Gemm x W B", "a Relu g", "b Gemm a S B", "c Tanh b", "d Add c a", "y Gemm d V C"],
                         "Chain(4 -> 6 -> 6 -> 3)"),
     "computed weight": (["T Transpose WT", "a MatMul x T", "y Relu a"], "MLP(4 -> 6 -> 6, relu)"),
@@ -178,8 +179,6 @@ def test_gated_units_of_one_product(nodes):
     assert repr(mp.from_onnx(graph)) == "GLU(4 -> 3 -> 3, sigmoid)"
     assert_same(mp.from_onnx(graph), graph)
 
-
-# -- activations -------------------------------------------------------------------------------------------------------
 
 ACTIVATIONS = {
     "relu": [("y Relu a")],
@@ -292,9 +291,6 @@ def test_clip_with_attributes_in_old_opsets():
     assert_same(net, graph, points(dtype=np.float32), 1e-5)
 
 
-# -- softmax and outputs -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 def test_a_softmax_at_the_end_is_left_out(op):
     nodes = ["a Gemm x W B", "b Relu a", "logits Gemm b V C"]
@@ -356,9 +352,6 @@ def test_products_of_what_is_rounded_as_it_comes(zero):
     step = (max(x.max(), 0) - min(x.min(), 0)) / 255
     rounding = ReferenceEvaluator(graph).run(None, {"x": x})[0] - net(x)
     assert 0 < np.abs(rounding).max() <= step * np.abs(exact).sum(0).max()
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def test_files_with_weights_beside_them(tmp_path):
@@ -445,8 +438,8 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("a constant", refuse("s Shape x", ("y Cast s", {"to": 11})), TypeError, "does not depend on the values"),
         ("exponential", refuse("a MatMul x W", "y Exp a"), TypeError, r"the function that Exp \(node 'n1'\) computes",
          "register_activation"),
-        ("difference", refuse("a MatMul x W", "b Relu a", "c MatMul b S", "y Sub c a"), TypeError,
-         r"Sub \(node 'n3'\)", "not as a gated unit or a residual"),
+        ("product", refuse("a MatMul x W", "b Relu a", "c MatMul b S", "d Tanh c", "y Mul d b"), TypeError,
+         r"Mul \(node 'n4'\)", "not as a gated unit or a residual"),
         ("images", refuse(("f Flatten x", {"axis": 2}), "y MatMul f S4", S4=np.ones((4, 4)), x=(None, 1, 4, 4)),
          TypeError, "Flatten .* mixes the rows"),
         ("reshape", refuse("f Reshape x into", "y MatMul f S2", S2=np.ones((2, 2)), into=np.array([-1, 2])), TypeError,

@@ -39,8 +39,8 @@ def regressor(hidden=(6,), activation="tanh", **options):
     return MLPRegressor(hidden_layer_sizes=hidden, activation=activation, max_iter=30, random_state=0, **options)
 
 
-def classifier(**options):
-    return MLPClassifier(hidden_layer_sizes=(6,), max_iter=30, random_state=0, **options)
+def classifier(hidden=(6,), **options):
+    return MLPClassifier(hidden_layer_sizes=hidden, max_iter=30, random_state=0, **options)
 
 
 def fitted(model, x=X, y=Y):
@@ -173,6 +173,42 @@ def test_inputs_whose_columns_are_in_another_order_are_refused(kind, hidden, act
     act(net, poly, kind(frame.set_axis(list("fghij"), axis=1)))
     with pytest.raises(ValueError, match=r"'b' at place 0, but that is input 1 of .*\[list\(.*\.names\)\]"):
         act(net, poly, kind(frame[list("bacde")]))
+
+
+@pytest.mark.parametrize("hidden", [(6,), (6, 4)], ids=str)
+def test_outputs_have_the_names_of_the_classes(hidden, tmp_path):
+    words = np.array(["Adelie", "Gentoo", "Chinstrap"])[np.digitize(Y, np.quantile(Y, [0.3, 0.6]))]
+    net = mp.from_sklearn(fitted(make_pipeline(StandardScaler(), classifier(hidden)), y=words))
+    assert net.output_names == ("Adelie", "Chinstrap", "Gentoo")
+    inputs = mp.Gaussian.from_samples(X)
+    poly = mp.fit(net, inputs, 2)
+    poly.save(tmp_path / "poly")
+    for p in (poly, poly.truncate(1), -poly, poly + poly, poly.in_units(2.0), mp.load(tmp_path / "poly")):
+        assert p.output_names == net.output_names and p.output("Gentoo").output_names == ("Gentoo",)
+    for act in (
+        lambda output: poly.terms(output),
+        lambda output: poly.output(output).coefficients().linear.tolist(),
+        lambda output: poly.to_sympy(output, digits=3),
+        lambda output: mp.explain(net, X[0], inputs, output=output),
+        lambda output: mp.eigenfeatures(poly, output),
+        lambda output: mp.additive(net, inputs).chart(output=output),
+    ):
+        assert str(act("Gentoo")) == str(act(2)) == str(act(-1)) != str(act("Adelie"))
+    assert "terms of Gentoo" in str(poly.terms("Gentoo"))
+    assert (np.eye(3) @ poly).output_names is None
+    with pytest.raises(ValueError, match="no output 'Emperor'; the outputs are Adelie, Chinstrap, Gentoo"):
+        poly.terms("Emperor")
+    with pytest.raises(ValueError, match="output_names has 1 entries, but there are 2 outputs"):
+        mp.MLP(np.eye(2), output_names=["one"])
+
+
+def test_the_only_logit_is_that_of_the_second_class():
+    model = fitted(classifier(), y=np.where(Y > 0, "benign", "malignant"))
+    net = mp.from_sklearn(model)
+    assert net.output_names == ("malignant",)
+    assert "terms of malignant" in str(mp.fit(net, X, 2).terms())
+    assert str(mp.shapley(net, X[0], mp.Gaussian.from_samples(X))).splitlines()[1].split() == ["inputs", "malignant"]
+    assert mp.from_sklearn(fitted(classifier(), y=(Y > 0).astype(int))).output_names is None
 
 
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler(), None])

@@ -84,8 +84,6 @@ class Gated(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
-# -- single layers -----------------------------------------------------------------------------------------------------
-
 ACTIVATIONS = [
     *(nn.Identity(), nn.ReLU(), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.ReLU6(), nn.RReLU(0.1, 0.4), nn.PReLU(init=0.3)),
     *(nn.Threshold(0.2, -0.5), nn.Hardtanh(), nn.Hardtanh(-0.4, 0.9), nn.Hardsigmoid(), nn.Hardswish(), nn.GELU()),
@@ -126,7 +124,7 @@ def adapt(block):
 @pytest.mark.parametrize("matches", [Block, lambda m: type(m).__name__ == "Block"], ids=["type", "predicate"])
 def test_adapter(adapters, matches):
     module = Block().double()
-    with pytest.raises(TypeError, match=r"cannot follow the forward of Block \(.*register_adapter\(Block"):
+    with pytest.raises(TypeError, match=r"cannot follow the forward of Block: line .*register_adapter\(Block"):
         from_torch(module)
     register_adapter(Block, lambda m: 1 / 0)
     register_adapter(matches, adapt)  # the latest wins
@@ -331,9 +329,6 @@ def test_lazy_linear():
     assert_same(from_torch(module), module)
 
 
-# -- Sequentials -------------------------------------------------------------------------------------------------------
-
-
 PARTS = {
     "4-6": lambda: nn.Linear(4, 6),
     "6-4": lambda: nn.Linear(6, 4),
@@ -453,9 +448,6 @@ def test_what_torch_compile_made():
         assert_same(net, module)
 
 
-# -- classes -----------------------------------------------------------------------------------------------------------
-
-
 def in_order(module, x):
     for part in module.children():
         x = part(x)
@@ -552,6 +544,16 @@ FORWARDS = {
     "gated": (lambda m, x: m.b(functional.silu(m.a(x)) * m.c(x)), "GLU(4 -> 6 -> 3, silu)"),
     "residual": (lambda m, x: (lambda h: h + m.e(torch.relu(m.d(h))))(m.c(x)), "Chain(4 -> 6 -> 6)"),
     "mask": (masked, "MLP(4 -> 6 -> 3, relu)"),
+    "low rank": (lambda m, x: m.b(torch.relu(m.a(x) + 0.5 * (x @ m.c.weight[:2].T) @ m.c.weight[:, :2].T)),
+                 "MLP(4 -> 6 -> 3, relu)"),
+    "einsum": (lambda m, x: m.b(torch.relu(torch.einsum("nd,hd->nh", x, m.a.weight))), "MLP(4 -> 6 -> 3, relu)"),
+    "turned around": (lambda m, x: m.b(m.a(x).tanh().flip(-1)), "MLP(4 -> 6 -> 3, tanh)"),
+    "heads": (lambda m, x: (lambda h: torch.cat((m.b(h), m.d(h)), 1))(torch.relu(m.a(x))), "MLP(4 -> 6 -> 8, relu)"),
+    "difference": (lambda m, x: m.b(torch.relu(m.a(x))) - m.b(torch.relu(m.c(x))), "MLP(4 -> 12 -> 3, relu)"),
+    "towers": (lambda m, x: torch.cat([torch.relu(m.a(x)), torch.relu(m.c(x))], dim=-1), "MLP(4 -> 12 -> 12, relu)"),
+    "skip": (lambda m, x: torch.cat([torch.relu(m.a(x)), x], dim=-1), "Chain(4 -> 14 -> 14 -> 10)"),
+    "shortcut": (lambda m, x: m.b(torch.relu(m.a(x))) + m.b(m.c(x)), "Chain(4 -> 10 -> 10 -> 3)"),
+    "twice the input": (lambda m, x: 2 * x - m.d(torch.relu(m.a(x)))[:, :4], "Chain(4 -> 12 -> 12 -> 4)"),
 }  # fmt: skip
 
 
@@ -594,6 +596,14 @@ def test_a_softmax_by_function_is_left_out():
     assert_same(lambda x: torch.log_softmax(net(x), -1), module, points())
 
 
+@pytest.mark.parametrize(
+    "end", [lambda y: y.squeeze(-1), lambda y: y.squeeze(), lambda y: y[:, 0], lambda y: y.view(-1), torch.ravel]
+)
+def test_a_single_output_without_its_axis(end):
+    module = prepared(Net(lambda m, x: end(m.b(torch.relu(m.a(x)))), a=nn.Linear(4, 6), b=nn.Linear(6, 1)))
+    assert_same(lambda x: from_torch(module)(x)[:, 0], module, points())
+
+
 @pytest.mark.parametrize("factor", [0.999, 0.5, 2.0])
 @pytest.mark.parametrize("size", [1.0, 1e-2])
 def test_a_small_branch_must_be_right_as_well(factor, size):
@@ -622,9 +632,6 @@ def test_blocks_of_models_are_single_layers():
         blocks[2].net()
 
 
-# -- softmax -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("softmax", [nn.Softmax(-1), nn.Softmax(1), nn.LogSoftmax(-1)], ids=str)
 @pytest.mark.parametrize("place", ["sequential", "nested", "class", "named"])
 def test_a_softmax_at_the_end_is_left_out(softmax, place):
@@ -645,9 +652,6 @@ def test_a_softmax_at_the_end_is_left_out(softmax, place):
     assert isinstance(list(module.modules())[-1], (nn.Softmax, nn.LogSoftmax, nn.Dropout))  # it is still there
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
 def refuse(*parts):
     return lambda: from_torch(nn.Sequential(*parts).eval())
 
@@ -662,7 +666,7 @@ def net(function, **parts):
 
 AFFINE = r"on inputs of one size it is affine: its matrix, .* can stand in an mlpoly\.Affine"
 DIVIDES = "divides by the size of its own input"
-OTHER = r"'add' in line \d+, .* of Net: it combines two values .* Nor does it compute its parts in their order"
+OTHER = r"'mul' in line \d+, .* of Net: it combines two values .* Nor does it compute its parts in their order"
 REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.Chain, with mlpoly.Residual"
 
 
@@ -693,10 +697,16 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
          r"use Flatten\(start_dim=1\)"),
         ("pre-norm", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 4)), TypeError,
          f"LayerNorm {DIVIDES}.*But from_torch knows blocks inside, such as 'mlp'"),
-        ("twice the input", net(lambda m, x: 2 * x + in_order(m, x), **parts(4, 6, 4)), TypeError, OTHER, REMEDY),
-        ("undefined", net(lambda m, x: in_order(m, x) + 0 * (50 - x).sqrt(), **parts(4, 6, 4)), TypeError, OTHER),
+        ("product", net(lambda m, x: in_order(m, x) * in_order(m, x), **parts(4, 6, 4)), TypeError, OTHER, REMEDY),
+        ("undefined", net(lambda m, x: in_order(m, x) + 0 * (50 - x).sqrt(), **parts(4, 6, 4)), TypeError,
+         "know the function that 'sqrt' in line"),
+        ("several heads", net(lambda m, x: (m.a(x), x), a=nn.Linear(4, 6)), TypeError, "Net returns a tuple, not one"),
+        ("positions", net(lambda m, x: m.b(m.a(x).relu().sum(1)), a=nn.Linear(4, 6), b=nn.Linear(6, 3)), TypeError,
+         r"cannot take Net: Affine\(6 -> 3\) takes 6 inputs, but the parts before it give 1"),
+        ("attention in a class", net(lambda m, x: m.a(x, x, x)[0], a=nn.MultiheadAttention(4, 2)), TypeError,
+         r"'a' in line \d+, .* mixes the positions"),
         ("sizes in forward", net(lambda m, x: m.b(m.a(x)) if len(x) else x, a=nn.Linear(4, 6), b=nn.Linear(6, 3)),
-         TypeError, "cannot follow the forward of Net", r"torch\.onnx\.export\(.*from_onnx\('m\.onnx'\)"),
+         TypeError, r"cannot follow the forward of Net \(.*len.*\)", r"torch\.onnx\.export\(.*from_onnx\('m\.onnx'\)"),
     ]
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):

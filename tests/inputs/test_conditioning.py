@@ -45,16 +45,6 @@ def test_independent_inputs_tell_nothing(cov):
     assert not found.neutral
 
 
-def test_one_after_the_other():
-    """Conditioning twice is conditioning once on both."""
-    for inputs in (G, mixture(4)):
-        both = inputs.condition({0: 0.3, 2: -1.0})
-        later = inputs.condition({2: -1.0}).condition({0: 0.3})
-        assert_close(later.mean, both.mean, 1e-12)
-        assert_close(later.covariance, both.covariance, 1e-12)
-        assert_close(later.weights, both.weights, 1e-12)
-
-
 @pytest.mark.parametrize("rank", [4, 2])
 @pytest.mark.parametrize("known", [[1], [3, 0], [0, 1, 2]])
 def test_variance_is_explained_or_left(rank, known):
@@ -125,9 +115,6 @@ def test_names_stay_with_their_inputs():
     assert mix.condition({"b": 0.0}).names == ("a", "c")
 
 
-# -- mixtures ----------------------------------------------------------------------------------------------------------
-
-
 def density(g, known, x):
     cov = g.covariance[np.ix_(known, known)]
     u = x - g.mean[known]
@@ -174,9 +161,6 @@ def test_components_in_the_same_line():
         mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0], [1, 0]]), np.zeros((2, 2, 2))).condition({0: 0.5})
 
 
-# -- libraries ---------------------------------------------------------------------------------------------------------
-
-
 @backends(NUMPY32, TORCH32, TORCH64)
 @pytest.mark.parametrize("inputs", [G, mixture(4)], ids=["gaussian", "mixture"])
 def test_libraries_and_precisions(inputs, backend):
@@ -209,9 +193,6 @@ def test_gradients_flow_to_the_covariance():
 
     leaves = [torch.tensor(a, requires_grad=True) for a in (G.mean, np.linalg.cholesky(G.cov))]
     assert torch.autograd.gradcheck(moments, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 @mistakes(

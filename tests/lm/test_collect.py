@@ -37,9 +37,6 @@ def hooks(model: nn.Module) -> int:
     return sum(len(module._forward_pre_hooks) for module in model.modules())
 
 
-# -- the numbers -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [llama, gpt2, bert])
 def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
     model, batches = make(), token_ids(4)
@@ -154,9 +151,6 @@ def test_half_precision_model() -> None:
     assert found.provenance["dtype"] == "bfloat16"
 
 
-# -- which tokens ------------------------------------------------------------------------------------------------------
-
-
 def test_padding_is_left_out() -> None:
     model = llama()
     ids = token_ids(1)[0]
@@ -215,9 +209,6 @@ def test_mask_of_the_user() -> None:
     assert collect(model, [ones(2, 3), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
 
 
-# -- groups of tokens --------------------------------------------------------------------------------------------------
-
-
 def test_the_first_token_in_a_group_of_its_own() -> None:
     model, batches = llama(), token_ids(3)
     found = collect(model, batches, groups="first")
@@ -268,9 +259,6 @@ def test_groups_of_the_user() -> None:
         for number, part in found.groups(name).items():
             assert_close(part.mean, rows[groups == number].mean(0))
     assert "by_token" in found.provenance["groups"]["kind"]
-
-
-# -- what goes wrong, and what the model is left as --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -434,9 +422,6 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
         collect(model, [ids])
 
 
-# -- on disk -----------------------------------------------------------------------------------------------------------
-
-
 def test_save_and_load(tmp_path: Path) -> None:
     moments = collect(llama(), token_ids(2), groups="first")
     file = moments.save(tmp_path / "one.safetensors")
@@ -553,9 +538,6 @@ def test_merge_refuses_what_does_not_belong_together() -> None:
         one.merge(3)
     with pytest.raises(KeyError, match=r"no moments of 'mlp'; there are those of model.layers.0.mlp"):
         one.gaussian("mlp")
-
-
-# -- killed and resumed ------------------------------------------------------------------------------------------------
 
 
 class Counted:

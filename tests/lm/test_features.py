@@ -55,9 +55,6 @@ def block_output(model: nn.Module, batch: Any) -> Any:
     return seen_at_block(model, batch, outputs=True)
 
 
-# -- what features are -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [tiny_models.llama, tiny_models.gpt2, tiny_models.gemma2])
 def test_what_a_token_feature_writes_to_its_own_logit_is_its_eigenvalue(make):
     model, polys = model_and_polynomials(make)
@@ -185,9 +182,6 @@ def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(ma
             refused()
 
 
-# -- on text -----------------------------------------------------------------------------------------------------------
-
-
 def padded(n: int) -> list[dict[str, Any]]:
     """Batches with padding on the left or on the right of some sequences."""
     batches = []
@@ -262,9 +256,6 @@ def test_batches_do_not_matter(small):
         assert one.explained == pytest.approx(other.explained, abs=1e-10)
 
 
-# -- steering ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_steering_sets_values_and_leaves_the_model_as_it_was(small, kind):
     model, found, ids = small[0], made(small, kind), token_ids(1)[0]
@@ -325,9 +316,6 @@ def test_an_expert_is_steered_at_its_own_tokens():
     assert torch.equal(moved, (chosen[0] == 2).any(1)) and 0 < moved.sum() < len(moved)
     with pytest.raises(ValueError, match=r"'model.layers.1.mlp.experts.2' is an expert; a router weights"):
         read_features(model, features, token_ids(1))
-
-
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,6 @@ def effects_by_hand(worth, count):
     return np.stack(total)
 
 
-# -- one Gaussian ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_against_nested_quadrature(kind, name):
@@ -150,9 +147,6 @@ def test_sobol_indices_of_a_product():
     assert_close(found.shapley[:, 0], (parts[:2] + 0.75) / 6.5, 1e-13)
 
 
-# -- polynomials -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_polynomials_against_quadrature(kind, degree):
@@ -178,9 +172,6 @@ def test_polynomials_against_quadrature(kind, degree):
         assert_close(found.shapley.sum(0), np.ones(2), 1e-12)
 
 
-# -- permutations ------------------------------------------------------------------------------------------------------
-
-
 def test_drawn_orders_are_within_their_standard_error():
     net, g = network("MLP", "relu", 7, 12, 3), gaussian(2, 7, ridge=0.1)
     exact, drawn = sensitivity(net, g), sensitivity(net, g, permutations=40, seed=1)
@@ -201,9 +192,6 @@ def test_more_than_twelve_groups_are_drawn():
     assert "64 orders" in found.sampled
     squares = np.arange(1.0, 15.0) ** 2
     assert_close(found.shapley[:, 0], squares / squares.sum(), 1e-12)  # every order gives the same
-
-
-# -- mixtures ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "name"), [("MLP", "relu"), ("GLU", "silu")])
@@ -229,9 +217,6 @@ def test_mixture_against_brute_force(kind, name):
     assert np.all(found.standard_error < 0.02) and "draws of the mixture" in found.sampled
     assert_close(found.variance, np.diagonal(mp.second_moment(net, mix).cov), 1e-12)
     assert_close(found.shapley.sum(0), np.ones(2), 1e-12)
-
-
-# -- conditional means -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
@@ -328,8 +313,6 @@ def test_tables_have_the_numbers_by_name():
     ):
         assert sensitivity(net, g, groups=groups).groups == names
 
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 NET = network("MLP", "relu", 3, 5, 2)
 DEEP = chain(sizes=(3, 5, 4, 2))

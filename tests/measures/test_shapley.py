@@ -143,8 +143,6 @@ def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
 
-# -- causal games ------------------------------------------------------------------------------------------------------
-
 ORDER = [[2], [0, 3], [1]]  # a chain of three groups
 FLAGS = pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=3)))
 

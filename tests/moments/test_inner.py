@@ -153,12 +153,6 @@ def test_smoothed_is_the_projection(name):
         assert np.max(np.abs(found - expected[: degree + 1]) / size) <= 1e-12
 
 
-def test_nothing_in_common():
-    f, g = network(), network("GLU", "silu", seed=1)
-    found = covariance_of(f, g, gaussian(), np.zeros((4, 4)), 2)
-    assert not found.tail.any() and not found.head.any()
-
-
 @pytest.mark.parametrize("name", ["relu", "gelu"])
 def test_units_without_variance_and_copies(name):
     """A unit that does not see x adds nothing; a copy of a unit counts as often as it occurs."""

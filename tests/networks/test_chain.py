@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.backends import NUMPY64, TORCH32, Backend, assert_close, assert_same_kind, backends, in_library, make
-from support.inputs import gaussian, points
+from support.inputs import points
 from support.networks import chain, network
 
 import mlpoly as mp
@@ -54,18 +54,6 @@ def test_merging_keeps_what_cannot_merge() -> None:
     assert [type(part).__name__ for part in merged.layers] == ["Affine", "Residual", "Affine"]
     assert type(merged.layers[1].net) is mp.MLP
     assert_close(merged(X), net(X), 1e-13)
-
-
-def test_a_chain_of_affine_maps_and_one_hidden_layer_is_that_layer() -> None:
-    """In fits, in errors and in moments."""
-    net, inputs = mp.Chain([affine(5, D, 1), network(d=5), affine(2, 3, 2)]), gaussian(d=D)
-    layer = check_layer(net)
-    for degree in (1, 2, 3):
-        poly = mp.fit(net, inputs, degree)
-        assert_close(poly(X), mp.fit(layer, inputs, degree)(X), 1e-12)
-        assert_close(mp.fvu(net, poly).total, mp.fvu(layer, poly).total, 1e-12)
-    assert_close(mp.second_moment(net, inputs).cov, mp.second_moment(layer, inputs).cov, 1e-12)
-    assert_close(mp.degree_spectrum(net, inputs).variance, mp.degree_spectrum(layer, inputs).variance, 1e-12)
 
 
 def test_records_work_with_jax_torch_and_pickle() -> None:

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.backends import JAX64, NUMPY64, TORCH64, Backend, assert_close, assert_same_kind, backends, make
+from support.backends import assert_close
 from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.fitting.samples.neuronwise import SampleFit
 from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import arrays_of, replace
 
@@ -61,9 +60,6 @@ def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
     return hidden if poly.bias is None else hidden + poly.bias
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize("o", [2, None])
 @kinds
@@ -71,18 +67,6 @@ def test_values_are_those_of_the_definition(kind: str, o: int | None, degree: in
     poly = polynomial(kind, degree, o=o)
     assert isinstance(poly, BoundedPolynomial)
     assert_close(poly(X), by_hand(poly, X), 1e-12)
-
-
-@kinds
-def test_it_is_made_in_every_library(kind: str, backend: Backend) -> None:
-    """Slopes are computed from the arrays of the library, in float64 where it has it."""
-    net = make_net(kind)
-    there = net.to(make(np.zeros(1), backend))
-    poly = mp.fit(there, inputs_of().to(there.prototype), 3).bounded(BOUND)
-    want = mp.fit(net, inputs_of(), 3).bounded(BOUND)
-    for name, array in arrays_of(replace(poly, inputs=None)).items():
-        assert_same_kind(array, there.prototype)
-        assert_close(array, arrays_of(replace(want, inputs=None))[name], 10 * backend.tolerance)
 
 
 @kinds
@@ -124,19 +108,6 @@ def test_the_polynomial_comes_back(kind: str) -> None:
     assert repr(poly) == f"BoundedPolynomial({plain!r}, bound=2)"
 
 
-@kinds
-def test_slopes_of_relu_are_exact_far_away(kind: str) -> None:
-    """ReLU is straight beyond any bound that leaves its kink inside: far away only the value at the bound is off."""
-    net = make_net(kind, "relu")
-    plain = mp.fit(net, mp.Gaussian(np.zeros(3), 9 * np.eye(3)), 4)
-    x = 1e6 * np.array([[1.0, 0.5, -0.3], [-0.7, 0.2, 1.0]])
-    error = np.abs(plain.bounded(BOUND)(x) - net(x)) / np.abs(net(x))
-    # The value at the bound is off by a constant; a gated unit multiplies it by the other factor, which is as large
-    # as x, so that it is off by a factor of 1e-6 too, relative to x^2.
-    assert error.max() < 1e-5
-    assert np.abs(plain(x) / net(x)).min() > 1e6  # the polynomial itself explodes
-
-
 def test_lines_along_a_bilinear_unit_are_exact() -> None:
     """A bilinear unit is its own quadratic, and lines along it are exact, wherever they begin."""
     net = mp.GLU(np.eye(2), None, np.array([[1.0, 0.5], [0.0, 2.0]]), np.ones(2), np.eye(2), None, "linear")
@@ -152,8 +123,6 @@ def test_a_constant_unit_has_no_lines_to_follow() -> None:
     assert_close(poly(x)[:, 0], net(x)[:, 0], 1e-13)
     assert_close(poly.gradient(x)[:, 0], np.zeros((20, 2)), 0)
 
-
-# -- arithmetic and truncation -----------------------------------------------------------------------------------------
 
 NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
 
@@ -194,9 +163,6 @@ def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> Non
         assert_close(made(x), np.broadcast_to(made(x[:1]), (len(x), 2)), 10 * 5 * np.finfo(float).eps)
     if degree < 2:
         assert made.gate_slopes is None
-
-
-# -- closed-form error -------------------------------------------------------------------------------------------------
 
 
 def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -247,20 +213,6 @@ def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: st
         assert 0 <= float(found.bound) < 1e-3
 
 
-@kinds
-@backends(NUMPY64, TORCH64, slow=(JAX64,))
-def test_a_huge_bound_changes_nothing(backend: Backend, kind: str) -> None:
-    net = make_net(kind).to(make(np.zeros(1), backend))
-    inputs, other = (inputs_of(seed=s).to(net.prototype) for s in (0, 7))
-    plain = mp.fit(net, inputs, 3)
-    far = plain.bounded(1e3)
-    for given in (inputs, other):
-        want, found = mp.fvu(net, plain, given), mp.fvu(net, far, given)
-        assert_close(found.per_output, want.per_output, 1e-9)
-        assert float(found.bound) < 1e-6
-    assert_close(far(make(X, backend)), plain(make(X, backend)), 1e-13)
-
-
 def test_a_large_mean_costs_the_error_no_digits() -> None:
     """What is missing is a difference of second moments, which a mean must not swamp."""
     net = mp.MLP(np.eye(2), np.array([1e5, 1e5 - 1]), np.array([[1.0, -1.0]]), None, "silu")
@@ -279,24 +231,6 @@ def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
         found, want = mp.fvu(net, p, inputs_of(d)), true_fvu(net, p, inputs_of(d))
         assert abs(float(found.total) - want) <= float(found.bound) + 1e-5 * want
         assert float(found.bound) < 1e-3
-
-
-# -- fits to samples ---------------------------------------------------------------------------------------------------
-
-
-def test_the_fit_to_samples_keeps_a_gate_that_only_lives_beyond_the_bound() -> None:
-    """With one input the other factor is explained by the preactivation, but no longer where that is held."""
-    rng = np.random.default_rng(3)
-    net = mp.GLU(np.array([[1.3]]), np.zeros(1), np.array([[0.8]]), np.array([0.2]), np.eye(1), None, "silu")
-    x = rng.standard_t(2, (4000, 1))
-    closed = mp.fit(net, mp.Gaussian.from_samples(x), 3).bounded(2.0)
-    fitted = SampleFit(net, closed).update(x).polynomial()
-    assert isinstance(fitted, BoundedPolynomial)
-    miss = [float(np.mean((p(x) - net(x)) ** 2)) for p in (closed, fitted)]
-    assert miss[1] < miss[0]
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:

@@ -105,17 +105,6 @@ def test_a_cubic_that_vanishes_on_all_components_is_left_out():
     assert poly.report.gradient <= 1e-13  # some hundred roundings: sums over 30 rows, through two decompositions
 
 
-def test_the_report():
-    net, mix = make_net("MLP", "relu", 3), mixture(3)
-    report = mp.fit(net, mix, 3).report
-    assert report.method == "least squares under a Gaussian mixture"
-    assert report.converged and report.iterations == 0 and report.history == ()
-    assert report.gradient <= 1e-14 and report.details["gain_left"] == 0
-    assert (report.details["kept"], report.details["dropped"]) == (3, 0)
-    misfits = [fit_mixture_direct(net, mix, degree).report.misfit for degree in range(5)]
-    assert all(m > 0 for m in misfits)
-
-
 @pytest.mark.slow
 def test_thousands_of_monomials_on_singular_components():
     """2300 monomials, components of rank 9 in 22 inputs: the direct solve would divide by rounding errors."""

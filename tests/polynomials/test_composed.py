@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from support.backends import TORCH32, TORCH64, assert_close, make
+from support.backends import assert_close
 from support.inputs import gaussian, points
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
-from mlpoly.polynomials.substitution import symmetrised
 from mlpoly.records import replace
 from mlpoly.units import Series
 
@@ -67,17 +66,6 @@ def test_guarded_series_are_those_that_are_evaluated():
     assert "guarded" in repr(p)
 
 
-def test_coefficients_of_every_degree_sum_up_to_the_values():
-    """Of all kinds of stages, gates included: the tensors of degree 0 to 8."""
-    p, x = composed(), X[:2]
-    total, powers = np.zeros((2, OUT)), np.ones((2, 1))
-    for k in range(p.degree + 1):
-        tensor = p.coefficients().tensor(k)
-        total += powers @ tensor.reshape(OUT, -1).T
-        powers = (powers[:, :, None] * x[:, None, :]).reshape(2, -1)
-    assert_close(total, p(x), 1e-11)
-
-
 def test_third_derivatives_are_those_of_autograd():
     p = composed().to(torch.zeros(1, dtype=torch.float64))
 
@@ -86,12 +74,6 @@ def test_third_derivatives_are_those_of_autograd():
 
     third = torch.autograd.functional.jacobian(bends, torch.zeros(D, dtype=torch.float64))
     assert_close(6 * p.tensor(3), third, 1e-12)
-
-
-def test_symmetrised_is_the_average_over_all_orders():
-    tensor = np.random.default_rng(0).standard_normal((2, 3, 3, 3))
-    orders = [(0, *(1 + np.array(o))) for o in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))]
-    assert_close(symmetrised(tensor), sum(tensor.transpose(o) for o in orders) / 6, 1e-15)
 
 
 @pytest.mark.parametrize("form", ["ridge", "gated", "bounded", "dense", "chaos", "composed"])
@@ -167,13 +149,6 @@ def test_sums_have_a_form_up_to_degree_two_only():
             act()
     with pytest.raises(TypeError, match=r"no common form.*without the bounds"):
         mp.polynomials.ComposedPolynomial((ridge(D, OUT).bounded(1.0),)) + dense(D, OUT)
-
-
-def test_a_torch_module_has_the_arrays_of_all_stages():
-    module = guarded().to_torch()
-    assert {"stages_0_units_directions", "stages_1_quadratic", "guarded_0_plain"} <= set(module.state_dict())
-    assert_close(module(make(X, TORCH64)), guarded()(X), 1e-14)
-    assert_close(module.float()(make(X, TORCH32)), guarded()(X), 1e-5)
 
 
 COMPOSE = mp.polynomials.ComposedPolynomial

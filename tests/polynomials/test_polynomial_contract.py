@@ -7,7 +7,6 @@ to the other libraries with `to`.
 import copy
 import functools
 import itertools
-import pickle
 
 import jax
 import numpy as np
@@ -123,8 +122,6 @@ class PolynomialContract:
     def network(cls, seed=0):
         return make_net(cls.kind, seed)
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
     def test_sizes(self):
         p = made(type(self))
         assert type(p) is self.form and isinstance(p, Polynomial)
@@ -186,8 +183,6 @@ class PolynomialContract:
         form = np.tensordot(direction, p.coefficients().quadratic, axes=1)
         assert_close(p.quadratic_form(direction)(np.eye(D)), form, 1e-11)
 
-    # -- derivatives and truncation -----------------------------------------------------------------------------------
-
     @doubles
     def test_gradient_is_that_of_finite_differences(self, backend):
         p, x = placed(made(type(self)), backend), X
@@ -198,25 +193,13 @@ class PolynomialContract:
         assert_close(found, np.stack([to_numpy(w) for w in want], axis=-1), 1e-7)
         assert_close(p.gradient(make(x[0], backend)), to_numpy(found)[0], 1e-12)
 
-    @doubles
-    def test_hessian_is_that_of_finite_differences(self, backend):
-        p, x = placed(made(type(self)), backend), X
-        step = 1e-6
-        slopes = [(p.gradient(make(x + e, backend)), p.gradient(make(x - e, backend))) for e in step * np.eye(D)]
-        want = np.stack([(to_numpy(a) - to_numpy(b)) / (2 * step) for a, b in slopes], axis=-1)
-        found = p.hessian(make(x, backend))
-        size = max(1.0, np.abs(want).max())
-        assert np.abs(to_numpy(found) - want).max() <= 1e-7 * size
-        assert_close(found, np.swapaxes(to_numpy(found), -1, -2), 1e-12)
-        several = p.hessian(make(x.reshape(2, 3, D), backend))
-        assert_close(several, to_numpy(found).reshape(2, 3, *found.shape[1:]), 1e-14)
-
     def test_derivatives_are_those_of_autograd(self):
         p, x = placed(made(type(self)), TORCH64), torch.tensor(X)
         slopes = torch.stack([torch.autograd.functional.jacobian(p, v) for v in x])
         assert_close(p.gradient(x), slopes, 1e-13)
         hessian = torch.autograd.functional.hessian
         bends = torch.stack([torch.stack([hessian(lambda v, i=i: p(v)[i], y) for i in range(p.dim_out)]) for y in x])
+        assert_close(p.hessian(x.reshape(2, 3, D)), p.hessian(x).reshape(2, 3, p.dim_out, D, D), 1e-14)
         assert np.abs(to_numpy(p.hessian(x)) - to_numpy(bends)).max() <= 1e-13 * max(1.0, float(bends.abs().max()))
 
     def test_truncation(self):
@@ -234,8 +217,6 @@ class PolynomialContract:
             assert_close(cut.truncate(0)(x), p.truncate(0)(x), 1e-12)
         constant = p.truncate(0)(x)
         assert_close(constant, np.broadcast_to(constant[0], constant.shape), 1e-12)
-
-    # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def test_arithmetic_is_that_of_the_values(self, backend):
         p, x, rng = placed(made(type(self)), backend), make(X, backend), np.random.default_rng(5)
@@ -294,8 +275,6 @@ class PolynomialContract:
         assert (p + replace(p, inputs=copy.deepcopy(p.inputs))).inputs is p.inputs  # the same fingerprint
         assert (p + q).inputs is None and (p - replace(q, inputs=None)).inputs is None
         assert (p + q).source == mp.polynomials.Source() and (p + q).report is None
-
-    # -- other units, and what it says ---------------------------------------------------------------------------------
 
     def test_in_units_takes_the_original_data(self, backend):
         p, scale, shift = placed(made(type(self)), backend), np.array([0.5, -3.0, 20.0]), np.array([1.0, -2.0, 40.0])
@@ -368,12 +347,6 @@ class PolynomialContract:
             if p.degree >= 2 and np.linalg.matrix_rank(p.inputs.covariance) == D:
                 assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], abs=1e-9 * scale)
 
-    def test_small_ones_print_as_formulas(self):
-        p = made(type(self))
-        assert (str(p) == repr(p)) == (len(exponents(D, self.degree)) > 25 or p.dim_out > 3)
-
-    # -- places -------------------------------------------------------------------------------------------------------
-
     def test_moves_between_libraries_and_dtypes(self, backend):
         p, like = made(type(self)), make(np.zeros(1), backend)
         there = p.to(like)
@@ -427,13 +400,6 @@ class PolynomialContract:
         assert_close(copy.deepcopy(module)(x).double(), out.double(), 0.0)
         assert_close(module.polynomial(x.double()), p(x.double().numpy()), 1e-12)
 
-    def test_pickles_and_copies(self):
-        p = made(type(self))
-        for again in (pickle.loads(pickle.dumps(p)), copy.deepcopy(p), copy.copy(p)):
-            np.testing.assert_array_equal(again(X), p(X))
-            assert again.source == p.source and again.inputs.fingerprint == p.inputs.fingerprint
-        assert not np.shares_memory(copy.deepcopy(p).prototype, p.prototype)
-
     def test_jax_looks_through_it(self):
         with JAX64.active():
             p, x = placed(made(type(self)), JAX64), make(X, JAX64)
@@ -448,8 +414,6 @@ class PolynomialContract:
             if self.sums:
                 q = placed(other(type(self)), JAX64)
                 assert_close(jax.jit(lambda a, b, v: (a - b)(v))(p, q, x), value - q(x), 1e-12)
-
-    # -- how good -----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("rank", [D, 2, 1])
     def test_second_moments_are_those_of_quadrature(self, rank):
@@ -506,33 +470,25 @@ class PolynomialContract:
         # A kink at the bound is all that a grid of 45 nodes in each of three dimensions does not see exactly.
         assert abs(float(found.total) - want) <= (1e-7 if self.exact else 2e-2) * max(want, 1e-3)
 
-    # -- mistakes -----------------------------------------------------------------------------------------------------
-
     def mistakes(self):
         p, q = made(type(self)), placed(made(type(self)), TORCH64)
         o = p.dim_out
         return [
             (lambda: p + "1", TypeError, f"unsupported operand.*{type(p).__name__}"),
-            (lambda: 1 / p, TypeError, f"unsupported operand.*{type(p).__name__}"),
             (lambda: p * p, TypeError, f"unsupported operand.*{type(p).__name__}"),
-            (lambda: np.eye(o) * p, TypeError, f"unsupported operand.*{type(p).__name__}"),
             (lambda: np.eye(o) + p, ValueError, r"constant has shape .*one number per output"),
-            (lambda: p - np.eye(o), ValueError, r"constant has shape .*one number per output"),
-            (lambda: p - "1", TypeError, "unsupported operand"),
             (lambda: p @ np.eye(o), TypeError, "from the left; use matrix @ poly"),
             (lambda: p + q, TypeError, "left is numpy, right is torch.*convert"),
             (lambda: p + torch.ones(o), TypeError, "constant is torch, polynomial is numpy.*convert"),
             (lambda: torch.eye(o) @ p, TypeError, "matrix is torch, polynomial is numpy.*convert"),
             (lambda: p + np.ones(o + 1), ValueError, rf"constant has shape \({o + 1},\).*one number per output"),
             (lambda: np.ones((2, o + 1)) @ p, ValueError, r"matrix has shape .*columns as the polynomial has outputs"),
-            (lambda: np.ones((2, 2, o)) @ p, ValueError, r"matrix has shape"),
             (lambda: p + p.output(0), ValueError, f"{D} -> {o} and {D} -> 1.*same inputs and outputs"),
             (lambda: p.output(o), ValueError, rf"^output is {o}, but there are {o} outputs, numbered from 0 to"),
             (lambda: p.output(1.5), TypeError, "^output must be an integer"),
             (lambda: p(torch.zeros(D)), TypeError, "x is torch.*convert"),
             (lambda: p(np.zeros((2, D + 1))), ValueError, rf"^x .*\(2, {D + 1}\).*\(\.\.\., {D}\)"),
             (lambda: p.gradient(np.zeros(D + 1)), ValueError, rf"^x .*\({D + 1},\).*\(\.\.\., {D}\)"),
-            (lambda: p.hessian(np.zeros(D + 1)), ValueError, rf"^x .*\(\.\.\., {D}\)"),
             (lambda: p(np.zeros(D, dtype=bool)), TypeError, "^x .*bool.*astype"),
             (lambda: p.truncate(1.5), TypeError, "^degree must be an integer"),
             (lambda: p.to("torch"), TypeError, "^like must be an array"),
@@ -653,8 +609,6 @@ class TestComposedOfResiduals(TestComposed):
     def network(cls, seed=0):
         return mp.Residual(mp.Chain([network("MLP", "gelu", D, H, H, seed=seed), network("GLU", "gelu", H, H, D)]))
 
-
-# -- sums of different forms -------------------------------------------------------------------------------------------
 
 FORMS = {
     "ridge 2": lambda: mp.fit(make_net("GLU"), make_gaussian(), 2),

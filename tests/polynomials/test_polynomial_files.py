@@ -72,7 +72,7 @@ def test_a_file_holds_the_polynomial(kind, tmp_path):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "poly").read_bytes()
     assert {f.name for f in tmp_path.iterdir()} == {"poly", "again"}  # no scratch file is left
     header = header_of(tmp_path / "poly")
-    assert (header["format"], header["layout"], header["version"]) == ("mlpoly", 5, mp.__version__)
+    assert (header["format"], header["layout"], header["version"]) == ("mlpoly", 6, mp.__version__)
 
 
 @backends(NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
@@ -276,7 +276,7 @@ def test_other_layouts_are_refused(tmp_path):
 )
 def test_headers_that_cannot_be_read_are_refused(content, tmp_path):
     if content is None:  # as deep as JSON allows
-        content = '{"format": "mlpoly", "layout": 5, "polynomial": ' + "[" * 900 + "]" * 900 + "}"
+        content = '{"format": "mlpoly", "layout": 6, "polynomial": ' + "[" * 900 + "]" * 900 + "}"
     save_file({"a": np.zeros(1)}, tmp_path / "poly", metadata={"mlpoly": content})
     with pytest.raises(mp.FileFormatError, match="poly"):
         mp.load(tmp_path / "poly")

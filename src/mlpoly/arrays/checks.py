@@ -52,18 +52,19 @@ def column_names(value: Any) -> tuple[str, ...] | None:
     return tuple(str(column) for column in value.columns)
 
 
-def check_names(names: Any, count: int) -> tuple[str, ...] | None:
-    """Return the names of the inputs as a tuple, or raise unless there are `count` different ones; None stays None."""
+def check_names(names: Any, count: int, of: str = "input") -> tuple[str, ...] | None:
+    """Return the names of the inputs, or outputs, as a tuple; None stays None. They are `count` different ones."""
     if names is None:
         return None
+    argument = "names" if of == "input" else f"{of}_names"
     if isinstance(names, str):
-        raise TypeError(f"names is the text {names!r}; pass one name for each of the {count} inputs, in a list.")
+        raise TypeError(f"{argument} is the text {names!r}; pass one name for each of the {count} {of}s, in a list.")
     found = tuple(str(name) for name in names)
     if len(found) != count:
-        raise ValueError(f"names has {len(found)} entries, but there are {count} inputs; pass one name for each.")
+        raise ValueError(f"{argument} has {len(found)} entries, but there are {count} {of}s; pass one name for each.")
     twice = [name for name in dict.fromkeys(found) if found.count(name) > 1] if len(set(found)) < count else []
     if twice:
-        raise ValueError(f"names has {twice[0]!r} more than once; every input needs a name of its own.")
+        raise ValueError(f"{argument} has {twice[0]!r} more than once; every {of} needs a name of its own.")
     return found
 
 
@@ -118,8 +119,13 @@ def as_number(
     return float(value)
 
 
-def check_output(output: Any, outputs: int) -> int:
-    """Check the index of an output, which may count from the last, and return it counted from the first."""
+def check_output(output: Any, outputs: int, names: Sequence[str] | None = None) -> int:
+    """Check an output, given by its name or its index, which may count from the last, and return its index."""
+    if isinstance(output, str):
+        if output not in (names or ()):
+            known = f"the outputs are {', '.join(names)}" if names else "the outputs have no names; use an index"
+            raise ValueError(f"there is no output {output!r}; {known}.")
+        return list(names or ()).index(output)
     index = as_integer("output", output, -outputs)
     if index >= outputs:
         raise ValueError(f"output is {index}, but there are {outputs} outputs, numbered from 0 to {outputs - 1}.")

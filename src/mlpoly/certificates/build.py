@@ -56,7 +56,11 @@ def add_difference(graph: Graph, one: Any, two: Any) -> int:
 
 
 def _wide(a: Any) -> np.ndarray:
-    return to_numpy(a).astype(np.float64)
+    """Weights in float64."""
+    weights = to_numpy(a).astype(np.float64)
+    if not np.isfinite(weights).all():
+        raise ValueError("a function whose weights are not all finite has no bounds; find where they overflow.")
+    return weights
 
 
 def _same_units(layer: Layer, p: NeuronPolynomial) -> bool:
@@ -132,7 +136,7 @@ def _series(p: NeuronPolynomial) -> tuple[Pieces, Pieces | None]:
     b = None if p.series.gated is None or gate is None else _powers(p.series.gated)
     if not isinstance(p, BoundedPolynomial):
         return polynomials(*a), None if b is None else polynomials(*b)
-    bound, lines = _wide(p.bounds), _wide(p.slopes)
+    bound, lines = to_numpy(p.bounds).astype(np.float64), _wide(p.slopes)
     steep = np.zeros_like(lines) if p.gate_slopes is None else _wide(p.gate_slopes)
     slope = np.zeros(len(bound)) if gate is None else _wide(gate.slopes)
     if b is None:

@@ -157,7 +157,7 @@ def _one_region(
     if isinstance(region, Box):
         o = len(rows) // 2
         width, wide = lower + np.roll(lower, o), upper + np.roll(upper, o)  # of the range of each output, and its bound
-        room = tolerance * width + 1e-9 * np.where(np.isfinite(wide), wide, 1.0) + 1e-300
+        room = tolerance * width + 1e-9 * np.where(np.isfinite(wide), wide, 1.0) + 1e-12 * np.abs(lower) + 1e-290
         upper, parts = refine(graph, node, rows, Part(region, upper), lower, points, room, start + seconds)
     return upper, lower, points, parts
 

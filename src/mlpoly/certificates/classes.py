@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from mlpoly.arrays import as_number
 from mlpoly.certificates.branch import widest
@@ -73,7 +74,8 @@ def same_class(
     """Whether f and p choose the same class, that of the largest output, for every input of a box or an ellipsoid.
 
     True if in every part of the region one class is certified to be the largest of both; false with an input where the
-    classes differ; open if neither is found in time. A single output is the logit of class 1.
+    classes are certified to differ; open if neither is found in time, and where outputs tie. A single output is the
+    logit of class 1.
 
     Parameters
     ----------
@@ -117,7 +119,8 @@ def same_class(
                 open_parts += 1 + len(todo)
                 break
             else:
-                slopes = _margins(o, _classes(graph, node, o, part.middle[None])[0][0])
+                c = int(_classes(graph, node, o, part.middle[None])[0][0])
+                slopes = _margins(o, c, c)
                 todo += part.halves(widest(graph, node, slopes, part, np.random.default_rng(seed)))
         if x is not None:
             one, two = (int(c[0]) for c in _classes(graph, node, o, x[None]))
@@ -131,28 +134,32 @@ def _classes(graph: Graph, node: int, o: int, x: np.ndarray) -> tuple[np.ndarray
     return values[:, :o].argmax(axis=1), values[:, o:].argmax(axis=1)
 
 
-def _margins(o: int, c: int) -> np.ndarray:
-    """Rows (2 (o - 1), 2 o) that are negative where class c is the largest output of both."""
-    rows = np.delete(np.eye(o) - np.eye(o)[c], c, axis=0)
-    return np.kron(np.eye(2), rows)
+def _margins(o: int, one: int, two: int) -> np.ndarray:
+    """Rows (2 (o - 1), 2 o) that are negative where these classes have the largest outputs of the two functions."""
+    return block_diag(*(np.delete(np.eye(o) - np.eye(o)[c], c, axis=0) for c in (one, two)))
 
 
 def _differs(graph: Graph, node: int, o: int, x: np.ndarray) -> np.ndarray | None:
-    """The first of points (n, d) where the classes differ."""
-    one, two = _classes(graph, node, o, x)
-    place = np.flatnonzero(one != two)
-    return x[place[0]] if len(place) else None
+    """The point of (n, d) where the classes differ most clearly, if bounds certify that it is not by rounding."""
+    values = graph.values(x)[node].reshape(len(x), 2, o)
+    one, two = values.argmax(axis=2).T
+    with np.errstate(invalid="ignore"):
+        margin = np.diff(np.sort(values, axis=2)[..., -2:]).min(axis=(1, 2))
+    i = int(np.argmax(np.where((one != two) & np.isfinite(margin), margin, 0.0)))
+    if one[i] == two[i]:
+        return None
+    rows = _margins(o, int(one[i]), int(two[i]))
+    return x[i] if np.all(Ranges.of(graph, Box(x[i], x[i])).upper(node, rows) < 0) else None
 
 
 def _difference(graph: Graph, node: int, o: int, region: Region, deadline: float, seed: int) -> np.ndarray | None:
     """A point where the classes differ: on the way from the middle to where some other class gains most."""
     c = int(_classes(graph, node, o, region.middle[None])[0][0])
-    rows = _margins(o, c)
+    rows = _margins(o, c, c)
     one, two = np.split(rows, 2)
     _, points = attained(graph, node, np.concatenate([rows, two - one, one - two]), region, deadline, 16, seed)
     way = np.linspace(0.0, 1.0, _WAY)[:, None, None]
-    middle = region.middle
-    return _differs(graph, node, o, (middle + way * (points - middle)).reshape(-1, graph.dim))
+    return _differs(graph, node, o, region.between(region.middle, points, way).reshape(-1, graph.dim))
 
 
 def _certified(graph: Graph, node: int, o: int, region: Region, deadline: float) -> bool:
@@ -160,7 +167,7 @@ def _certified(graph: Graph, node: int, o: int, region: Region, deadline: float)
     one, two = _classes(graph, node, o, region.middle[None])
     if one[0] != two[0]:
         return False
-    rows = _margins(o, int(one[0]))
+    rows = _margins(o, int(one[0]), int(two[0]))
     if np.all(Ranges.of(graph, region).upper(node, rows) < 0):
         return True
     return bool(np.all(Ranges.of(graph, region, _STEPS, deadline).upper(node, rows, _STEPS, deadline) < 0))

@@ -17,6 +17,7 @@ import numpy as np
 from mlpoly.activations import Activation
 
 EPS = 2.0**-52  # twice the rounding error of one operation, which leaves room for that of the margins themselves
+TINY = 1e-300  # more than underflow loses in a vector of any length
 _LIBRARY = 16 * EPS  # relative error of exp, tanh, erf and of the few operations around them; a test measures it
 
 
@@ -55,8 +56,8 @@ class Pieces:
         breaks = np.take_along_axis(breaks, order, 0)
         wobble = np.take_along_axis(np.concatenate([self.wobble, other.wobble]), order, 0)
         units, n = np.arange(breaks.shape[1]), max(p.coefficients.shape[1] for p in (self, other))
-        ends = np.concatenate([breaks[:1] - 1, breaks, breaks[-1:] + 1]) if len(breaks) else np.zeros((2, len(units)))
-        middle = ends[:-1] / 2 + ends[1:] / 2
+        edge = np.full((1, len(units)), np.inf)
+        middle = np.concatenate([-edge, breaks[:-1] / 2 + breaks[1:] / 2, edge]) if len(breaks) else edge
 
         def taken(p: Pieces, table: np.ndarray) -> np.ndarray:
             table = np.pad(table, ((0, 0), (0, n - table.shape[1]), (0, 0)))
@@ -105,7 +106,7 @@ class Pieces:
         reach = np.abs(middle) + half
         value = np.empty_like(t)
         value[:, :-1], value[:, -1] = horner(table, t[:, :-1]), horner(table, t[:, 1:])[:, -1]
-        error = horner(size, reach)
+        error = horner(size, reach) + TINY
         slope, slope_error = self._derived(table, 1), horner(self._derived(size, 1), reach)
         # Taylor series in the middle, by repeated synthetic division.
         series = [pick(table, k) for k in range(n)]
@@ -124,7 +125,7 @@ class Pieces:
             jump = np.max(np.abs(np.stack([self._at_breaks(1, 0), self._at_breaks(1, 1)])), axis=0).T[:, None, :]
             step = np.sum(np.where(touched, 4 * off * (jump + EPS), 0.0), axis=2)
         least, most = bend - spread, bend + spread
-        above, below = np.maximum(-least, 0) * half**2 / 2 + step, np.maximum(most, 0) * half**2 / 2 + step
+        above, below = (np.maximum(b, 0) * half**2 * (0.5 + 8 * EPS) + step for b in (-least, most))
         inner = np.zeros_like(t)
         inner[:, :-1], inner[:, 1:] = error + step, np.maximum(inner[:, 1:], error + step)
         inner[:, 1:-1] = np.maximum(inner[:, 1:-1], np.maximum((error + step)[:, :-1], (error + step)[:, 1:]))
@@ -165,15 +166,15 @@ class Smooth:
         """The functions on panels between nodes t (h, n)."""
         mean, scale, weight = self.mean[:, None], self.scale[:, None], self.weight[:, None]
         y = mean + scale * t
-        shift = 4 * EPS * (np.abs(mean) + np.abs(scale * t)) + 1e-300  # of y, by rounding
+        shift = 4 * EPS * (np.abs(mean) + np.abs(scale * t)) + TINY  # of y, by rounding
         side = shift * np.sign(scale)  # slopes are taken just inside a panel, on the right side of a kink
         value = weight * np.asarray(self.activation(y))
         left = weight * scale * np.asarray(self.activation.slope((y + 2 * side)[:, :-1]))
         right = weight * scale * np.asarray(self.activation.slope((y - 2 * side)[:, 1:]))
         steep = np.abs(np.concatenate([left[:, :1], right], axis=1)), np.abs(np.concatenate([left, right[:, -1:]], 1))
         per_y = np.maximum(*steep) / np.abs(scale) + 1e-6 * np.abs(weight)
-        error = _LIBRARY * (np.abs(value) + np.abs(y) * per_y) + 4 * shift * per_y + 1e-300
-        slack = 2 * _LIBRARY * np.abs(weight * scale) * (1 + np.abs(y).max(axis=1, keepdims=True) * EPS)
+        error = _LIBRARY * (np.abs(value) + np.abs(y) * per_y) + 4 * shift * per_y
+        slack = np.abs(weight * scale) * (2 * _LIBRARY + 8 * np.maximum(shift[:, 1:], shift[:, :-1]))
         slack = slack + 2 * _LIBRARY * np.maximum(np.abs(left), np.abs(right))
         width = t[:, 1:] - t[:, :-1]
         noise = error[:, 1:] + error[:, :-1]

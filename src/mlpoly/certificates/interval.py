@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mlpoly.certificates.functions import EPS, Functions, Panels
+from mlpoly.certificates.functions import EPS, TINY, Functions, Panels
 
 _GRID = 33  # nodes of equal distance; a margin is then 1 / 1024 of what a single chord leaves
 _BISECTIONS = 48
@@ -114,7 +114,7 @@ def enclose(functions: Functions, low: np.ndarray, high: np.ndarray, fine: bool 
     for room, gap in ((rise, p.above), (fall, p.below)):
         room[:, :-1], room[:, 1:] = gap, np.maximum(room[:, 1:], gap)
         room[:, 1:-1] = np.maximum(gap[:, 1:], gap[:, :-1])
-    noise = p.error + 2 * EPS * np.abs(p.value)
+    noise = p.error + 2 * EPS * np.abs(p.value) + TINY
     top, bottom = _peak(p, t, 1.0), -_peak(p, t, -1.0)
     return Enclosure(t, p.value + rise + noise, p.value - fall - noise, bottom, top)
 
@@ -140,4 +140,4 @@ def _peak(p: Panels, t: np.ndarray, sign: float) -> np.ndarray:
     over = np.where(most <= 0, np.maximum(ends, np.minimum(tangent, ends + above)), ends + above)
     over = np.where(least >= 0, ends, over)
     top = np.max(over, axis=1)
-    return top + 4 * EPS * np.abs(top)
+    return top + 4 * EPS * np.abs(top) + TINY

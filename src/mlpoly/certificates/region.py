@@ -40,6 +40,8 @@ class Box:
         for step in range(_ROUNDS):
             unit = unit / unit.sum()
             scaled = rows / np.sqrt(unit)
+            if not np.isfinite(np.sum(scaled**2)):
+                break
             values, vectors = _leading(scaled)
             best = min(best, float(values[-1]))
             if step % 5 == 4:
@@ -65,11 +67,11 @@ class Box:
             upper[: 2**d] = np.arange(2**d)[:, None] >> np.arange(d) & 1
         x[1 : half + 1] = np.where(upper, self.high, self.low)[: count - 1]
         x[0] = self.middle
-        return self.nearest(x)
-
-    def nearest(self, x: np.ndarray) -> np.ndarray:
-        """The points of the region that are closest to points (n, d)."""
         return np.clip(x, self.low, self.high)
+
+    def between(self, one: np.ndarray, two: np.ndarray, fraction: Any) -> np.ndarray:
+        """Points a fraction of the way from points of the region to others: no rounding leads out of it."""
+        return np.clip(one + fraction * (two - one), self.low, self.high)
 
     def halves(self, axis: int) -> tuple[Box, Box]:
         """The two halves along an input."""
@@ -103,6 +105,8 @@ class Ellipsoid:
         """Upper bound on the sum of weights (h,) times the squares of forms (h, d) @ (x - middle)."""
         rows = np.sqrt(weights)[:, None] * forms
         grown = rows @ self.cov @ rows.T
+        if not np.isfinite(grown).all():
+            return np.inf
         slack = 8 * (len(self.mean) + len(rows)) * EPS * np.sum(np.abs(rows) @ np.abs(self.cov) * np.abs(rows))
         return self.radius**2 * (float(np.linalg.eigvalsh(grown)[-1]) + slack)
 
@@ -116,6 +120,10 @@ class Ellipsoid:
         x = self.largest(rng.standard_normal((count, len(self.mean))))[1]
         x[0] = self.mean
         return x
+
+    def between(self, one: np.ndarray, two: np.ndarray, fraction: Any) -> np.ndarray:
+        """Points a fraction of the way from points of the region to others."""
+        return one + fraction * (two - one)
 
 
 Region = Box | Ellipsoid

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mlpoly.certificates.functions import EPS
+from mlpoly.certificates.functions import EPS, TINY
 from mlpoly.certificates.graph import Apply, Graph, Linear, Product, image, times
 from mlpoly.certificates.interval import Enclosure, enclose
 from mlpoly.certificates.region import Box, Region
@@ -81,11 +81,11 @@ class Ranges:
         if isinstance(node, Product):
             ends = [(self.low[j], self.high[j]) for j in (node.one, node.two)]
             corners = np.stack([a * b for a in ends[0] for b in ends[1]])
-            slack = 2 * EPS * np.abs(corners).max(axis=0)
+            slack = 2 * EPS * np.abs(corners).max(axis=0) + TINY
             return corners.min(axis=0) - slack, corners.max(axis=0) + slack
         assert isinstance(node, Linear)
         low = high = node.bias
-        slack = node.spread + 4 * EPS * np.abs(node.bias)
+        slack = node.spread + 4 * EPS * np.abs(node.bias) + TINY
         for j, matrix in node.terms:
             middle, half = (self.high[j] + self.low[j]) / 2, (self.high[j] - self.low[j]) / 2
             size = None if matrix is None else np.abs(matrix)
@@ -148,7 +148,7 @@ class Ranges:
         """
         carried: dict[int, np.ndarray] = {i: rows}
         parts: list[np.ndarray] = []  # of the bounds, which are their sums
-        slack = np.zeros(len(rows))
+        slack = np.full(len(rows), TINY)
         record: dict[int, tuple[np.ndarray, ...]] = {}
         spent = np.zeros(len(rows))  # by the squares where the functions are largest
         for k in range(i, 0, -1):
@@ -196,7 +196,7 @@ class Ranges:
                 record[k] = (c, one, two, level, gap)
             for j, a in new:
                 carried[j] = carried[j] + a if j in carried else a
-                slack += 4 * EPS * np.abs(carried[j]) @ self.size(j)
+                slack += (4 * EPS * np.abs(carried[j]) + TINY) @ self.size(j)
         top, at = self.region.largest(carried.get(0, np.zeros((len(rows), self.graph.dim))))
         parts.append(top)
         if squares is not None:

@@ -52,7 +52,7 @@ def _value(graph: Graph, node: int, rows: np.ndarray, x: np.ndarray) -> np.ndarr
 
 
 def _candidates(region: Region, x: np.ndarray, target: np.ndarray, slope: np.ndarray) -> list[np.ndarray]:
-    found = [x + step * (target - x) for step in _STEPS]
+    found = [region.between(x, target, step) for step in _STEPS]
     if isinstance(region, Box) and x.shape[1] > 1:
         gain = slope * (target - x)
         for share in _SHARES[1:]:

@@ -60,12 +60,16 @@ class Squares:
             if form is None or not len(form[1]):
                 continue
             e, (matrix, bias) = enclosures[k], form
-            half = np.maximum(e.nodes[:, -1] - e.middle, 1e-300)
+            half = e.nodes[:, -1] - e.middle
             above, below = e.supports(e.middle)
             lines = c * np.where(c >= 0, above, below)
             upper, lower = e.at_middle
             loss = e.highest(c, lines)[0] + lines * e.middle - c * np.where(c >= 0, upper, lower)
-            weights[k], forms[k] = np.maximum(loss, 0.0) / half**2, matrix
+            varies = half > 1e-100  # the square of a smaller number is none
+            weights[k], forms[k] = (
+                np.where(varies, np.maximum(loss, 0.0) / np.where(varies, half, 1.0) ** 2, 0.0),
+                matrix,
+            )
             # The squares are about the middle of the interval, which is that of the region up to rounding.
             x, d = region.middle, graph.dim
             size = np.abs(matrix) @ np.abs(x) + np.abs(bias)
@@ -87,6 +91,8 @@ class Squares:
                 together, found = np.repeat(mean[None], len(together), axis=0), [most(mean)] * len(together)
                 break
         ends = np.cumsum([len(form) for form in forms.values()])[:-1]
+        if not np.isfinite(found).all():
+            return None
         return cls(dict(zip(forms, np.split(together, ends, axis=1), strict=True)), np.asarray(found))
 
 

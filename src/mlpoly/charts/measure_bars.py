@@ -16,6 +16,7 @@ from mlpoly.measures.sensitivity import Sensitivity
 from mlpoly.measures.similarity import Similarity
 from mlpoly.propagation import LayerMoments
 from mlpoly.scores import FVU, Estimate
+from mlpoly.tables import output_label
 
 _MEASURES = {
     "fvu": "fraction of variance unexplained",
@@ -134,7 +135,7 @@ def similarity_chart(found: Similarity, by: Literal["degrees", "outputs"] | None
 
 
 @chart_of.register
-def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: int = 12, title: str = "") -> Chart:
+def sensitivity_chart(sensitivity: Sensitivity, output: int | str | None = None, k: int = 12, title: str = "") -> Chart:
     """What the k groups with the largest Shapley effects explain, of one output or of all together.
 
     Alone, on average over orders of joining, and in total.
@@ -142,7 +143,8 @@ def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: in
     weights = to_numpy(sensitivity.variance).astype(float)
     outputs = len(weights)
     if output is not None:
-        weights = np.eye(outputs)[check_output(output, outputs)]
+        output = check_output(output, outputs, sensitivity.output_names)
+        weights = np.eye(outputs)[output]
     weights = weights / weights.sum()
     first, effects, total = (to_numpy(a) @ weights for a in (sensitivity.first, sensitivity.shapley, sensitivity.total))
     order = np.argsort(-effects, kind="stable")[: as_integer("k", k, 1)]
@@ -157,7 +159,8 @@ def sensitivity_chart(sensitivity: Sensitivity, output: int | None = None, k: in
     names = [shortened(sensitivity.groups[i], max(5, _LETTERS // len(order))) for i in order.tolist()]
     ticks = [(float(place + 1), name) for place, name in zip(left.tolist(), names, strict=True)]
     which = f"the strongest {len(order)} of {len(effects)} groups" if len(order) < len(effects) else ""
-    subject = "the output" if outputs == 1 else "all outputs" if output is None else f"output {output}"
+    subject = "all outputs" if output is None and outputs > 1 else ""
+    subject = subject or output_label(output or 0, outputs, sensitivity.output_names) or "the output"
     x = Axis(which, ticks=ticks, limits=(-1.5, float(left[-1]) + 3.5))
     y = Axis("fraction of the variance", guides=[(0.0, "")])
     title = title or f"What inputs explain of {subject}"

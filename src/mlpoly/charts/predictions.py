@@ -10,6 +10,7 @@ from mlpoly.arrays import as_integer, check_output, to_numpy
 from mlpoly.charts.chart import Part, Picture, Waterfall, chart_of, check_image_shape, minus, shortened
 from mlpoly.features import Explanation
 from mlpoly.measures.shapley import Shapley
+from mlpoly.tables import output_label
 
 
 @chart_of.register
@@ -50,8 +51,7 @@ def explanation_waterfall(
     totals = [("polynomial", float(e.polynomial))]
     totals += [] if e.network is None else [("network", float(e.network))]
     picture = None if image_shape is None else Picture(np.reshape(e.point, image_shape))
-    whose = "" if e.outputs == 1 else " of a direction" if e.output is None else f" of output {e.output}"
-    title = title or f"One prediction{whose}"
+    title = title or f"One prediction{e.output_name and f' of {e.output_name}'}"
     return Waterfall(parts, totals, picture, title, "value of the output", degrees[0].amount)
 
 
@@ -62,20 +62,21 @@ def _rest(label: str, whole: float, parts: list[Part]) -> list[Part]:
 
 
 @chart_of.register
-def shapley_waterfall(shapley: Shapley, output: int = 0, k: int = 12, title: str = "") -> Waterfall:
+def shapley_waterfall(shapley: Shapley, output: int | str = 0, k: int = 12, title: str = "") -> Waterfall:
     """One prediction as bars from the mean of the network, one each for the k groups with the largest values."""
     mean, prediction = to_numpy(shapley.mean), to_numpy(shapley.prediction)
-    output = check_output(output, len(mean))
+    output = check_output(output, len(mean), shapley.output_names)
     values = to_numpy(shapley.values)[:, output]
     errors = None if shapley.standard_error is None else to_numpy(shapley.standard_error)[:, output]
     order = np.argsort(-np.abs(values), kind="stable")
     shown, rest = np.split(order, [as_integer("k", k, 1)])
-    parts = [Part("mean", float(mean[output]))]
+    parts = [Part("expected output", float(mean[output]))]
     for i in shown.tolist():
         remark = "" if errors is None else f"± {errors[i]:.1g}"
         parts.append(Part(shortened(shapley.groups[i]), float(values[i]), remark))
     if len(rest):
         parts.append(Part(f"{len(rest)} others", float(values[rest].sum())))
-    title = title or f"One prediction{f' of output {output}' if len(mean) > 1 else ''}"
+    label = output_label(output, len(mean), shapley.output_names)
+    title = title or f"One prediction{label and f' of {label}'}"
     totals = [("prediction", float(prediction[output]))]
     return Waterfall(parts, totals, None, title, "value of the output", float(mean[output]))

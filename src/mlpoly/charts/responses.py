@@ -12,6 +12,7 @@ from mlpoly.charts.chart import Axis, Chart, Curve, Dash, Panel, chart_of, degre
 from mlpoly.inputs import Inputs, inputs_of
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.polynomials import Polynomial
+from mlpoly.tables import output_label
 
 _LOOKS: dict[int, tuple[str, Dash]] = {1: ("orange", "dash"), 2: ("blue", "dashdot"), 3: ("violet", "dot")}
 _OUTPUTS: tuple[tuple[str, Dash], ...] = (
@@ -30,7 +31,7 @@ def response_chart(
     polys: Polynomial | Sequence[Polynomial],
     inputs: Inputs | None = None,
     directions: Mapping[str, Any] | None = None,
-    output: int = 0,
+    output: int | str = 0,
     span: float = 3.0,
     points: int = 121,
 ) -> Chart:
@@ -64,7 +65,8 @@ def response_chart(
     if not polys:
         raise ValueError("polys is empty; give at least one polynomial.")
     first = polys[-1]
-    check_output(output, first.dim_out)
+    output = check_output(output, first.dim_out, first.output_names)
+    named = output_label(output, first.dim_out, first.output_names) or "output"
     inputs = inputs_of(first, inputs)
     mean, cov = to_numpy(widen(inputs.mean)), to_numpy(widen(inputs.covariance))
     if directions is None:
@@ -88,10 +90,10 @@ def response_chart(
         # The network shows what matters; a polynomial may leave the picture far from the mean.
         low, high = (f([f(curve.y) for curve in (curves[:1] if net is not None else curves)]) for f in (min, max))
         room = (high - low) or abs(high) or 1.0
-        y_axis = Axis(f"output {output}", "output", limits=(low - 0.35 * room, high + 0.35 * room))
+        y_axis = Axis(named, "output", limits=(low - 0.35 * room, high + 0.35 * room))
         x_axis = Axis("standard deviations", "standard deviations", limits=(-span, span))
         panels.append(Panel(curves, x_axis, y_axis, label, (label,)))
-    return Chart(f"Output {output} along lines through the mean of the inputs", panels, ("Direction",))
+    return Chart(f"{named[:1].upper()}{named[1:]} along lines through the mean of the inputs", panels, ("Direction",))
 
 
 def _step(label: str, direction: Any, cov: np.ndarray) -> np.ndarray:
@@ -114,7 +116,7 @@ def _step(label: str, direction: Any, cov: np.ndarray) -> np.ndarray:
 
 @chart_of.register
 def dependence_chart(
-    mean: ConditionalMean, output: int | None = None, span: float = 3.0, title: str = "", points: int = 121
+    mean: ConditionalMean, output: int | str | None = None, span: float = 3.0, title: str = "", points: int = 121
 ) -> Chart:
     """Mean of the outputs given one input over its range, or given two as curves for values of the second.
 
@@ -123,8 +125,8 @@ def dependence_chart(
     """
     if mean.dim_in not in (1, 2):
         raise ValueError(f"a mean given {mean.dim_in} inputs has no curve; take the mean given one or two of them.")
-    if output is not None:
-        check_output(output, mean.dim_out)
+    known_names = mean.net.output_names
+    output = None if output is None else check_output(output, mean.dim_out, known_names)
     if not 0 < span < np.inf:
         raise ValueError(f"span must be a positive number of standard deviations, got {span}.")
     inputs, places = mean.inputs, mean.given
@@ -140,7 +142,7 @@ def dependence_chart(
         y = to_numpy(mean(constant(x[:, None], mean.net.prototype)))
         outputs = range(min(mean.dim_out, len(_OUTPUTS))) if output is None else [output]
         for o, (colour, dash) in zip(outputs, _OUTPUTS, strict=False):
-            label = f"output {o}" if len(outputs) > 1 else ""
+            label = output_label(o, len(outputs), known_names) if len(outputs) > 1 else ""
             curves.append(Curve(label, x.tolist(), y[:, o].tolist(), colour=colour, dash=dash))
     else:
         outputs = [output or 0]
@@ -150,7 +152,8 @@ def dependence_chart(
             y = to_numpy(mean(constant(at, mean.net.prototype)))[:, outputs[0]]
             label = f"{names[1]} = {minus(f'{second:.3g}')}"
             curves.append(Curve(label, x.tolist(), y.tolist(), colour=f"area-{number}"))
-    what = f"mean of output {outputs[0]}" if len(outputs) == 1 else "means of the outputs"
+    named = output_label(outputs[0], mean.dim_out, known_names) or "the output"
+    what = f"mean of {named}" if len(outputs) == 1 else "means of the outputs"
     horizontal = Axis(names[0], names[0], limits=(float(x[0]), float(x[-1])), guides=[(float(center[0]), "mean")])
     known = " and ".join(names)
     panel = Panel(curves, horizontal, Axis(what, "mean"), title or f"{what[:1].upper()}{what[1:]} given {known}")

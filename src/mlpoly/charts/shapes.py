@@ -7,6 +7,7 @@ import numpy as np
 from mlpoly.arrays import Array, as_integer, check_output, constant, to_numpy
 from mlpoly.charts.chart import Axis, Chart, Curve, HeatMap, Panel, chart_of, minus, shortened
 from mlpoly.measures.shape_functions import GRID, AdditiveModel
+from mlpoly.tables import output_label
 
 _CELLS = 25  # of a map along each input
 
@@ -15,7 +16,7 @@ _CELLS = 25  # of a map along each input
 def shape_chart(
     model: AdditiveModel,
     inputs: int | list[int | str] = 6,
-    output: int = 0,
+    output: int | str = 0,
     pair: tuple[int | str, int | str] | None = None,
     title: str = "",
 ) -> Chart | HeatMap:
@@ -24,7 +25,7 @@ def shape_chart(
     The grey area is the density of the input. All panels have the same vertical range. With `pair` the map of one pair
     instead.
     """
-    output = check_output(output, model.dim_out)
+    output = check_output(output, model.dim_out, model.output_names)
     if pair is not None:
         return _pair_map(model, pair, output, title)
     spread = to_numpy(model.importance)[:, output]
@@ -39,8 +40,9 @@ def shape_chart(
     room = 0.08 * ((high - low) or 1.0)
     panels = [_panel(model, i, x, y, (low - room, high + room)) for i, x, y in rows]
     fraction = float(to_numpy(model.additive)[output])
-    note = f"{title or 'Closest additive model'}: {fraction:.3g} of the variance of output {output}"
-    return Chart(f"Shape functions of output {output}", panels, ("Input",), note)
+    label = output_label(output, model.dim_out, model.output_names) or "the output"
+    note = f"{title or 'Closest additive model'}: {fraction:.3g} of the variance of {label}"
+    return Chart(f"Shape functions of {label}", panels, ("Input",), note)
 
 
 def _curve(model: AdditiveModel, i: int, output: int) -> tuple[np.ndarray, list[float]]:

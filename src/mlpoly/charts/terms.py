@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlpoly.arrays import as_integer, check_names
+from mlpoly.arrays import as_integer, check_names, check_output
 from mlpoly.charts.chart import HeatMap, Part, Ranking, chart_of, minus, shortened
 from mlpoly.features import Terms
 from mlpoly.features.monomials import interaction_effects
 from mlpoly.inputs import Inputs, inputs_of
 from mlpoly.polynomials import Polynomial
+from mlpoly.tables import output_label
 
 
 @chart_of.register
 def term_ranking(terms: Terms, title: str = "") -> Ranking:
     """Effects of the strongest monomials as bars, with their coefficients."""
-    which = "a direction of the outputs" if terms.output is None else f"output {terms.output}"
-    which = "" if terms.outputs == 1 else f" of {which}"
-    count = f"The {len(terms)} strongest of {terms.total:,} terms" if len(terms) < terms.total else "All terms"
+    which, kind = terms.output_name and f" of {terms.output_name}", "interactions" if terms.interactions else "terms"
+    count = f"The {len(terms)} strongest of {terms.total:,} {kind}" if len(terms) < terms.total else f"All {kind}"
     return Ranking(
         [Part(shortened(term.name), float(term.effect), minus(f"{term.coefficient:.3g}")) for term in terms],
-        f"The strongest terms{which}",
+        f"The strongest {kind}{which}",
         title or f"{count}{which}",
         "effect: coefficient times the standard deviation of the monomial",
         "coefficient",
@@ -32,7 +32,7 @@ def term_ranking(terms: Terms, title: str = "") -> Ranking:
 
 def interaction_map(
     poly: Polynomial,
-    output: int = 0,
+    output: int | str = 0,
     inputs: Inputs | None = None,
     names: Sequence[str] | None = None,
     k: int = 30,
@@ -45,7 +45,9 @@ def interaction_map(
     """
     inputs = inputs_of(poly, inputs)
     names = inputs.names if names is None else names
-    return effect_map(interaction_effects(poly, output, inputs), names, k, title or f"Interactions, output {output}")
+    label = output_label(check_output(output, poly.dim_out, poly.output_names), poly.dim_out, poly.output_names)
+    title = title or f"Interactions{label and f', {label}'}"
+    return effect_map(interaction_effects(poly, output, inputs), names, k, title)
 
 
 def effect_map(

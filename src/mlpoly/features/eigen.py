@@ -54,7 +54,7 @@ class EigenFeatures(Tabular, Plottable):
 
 
 def eigenfeatures(
-    poly: Polynomial, output: int | Array = 0, k: int = 5, metric: Metric = "input", inputs: Any = None
+    poly: Polynomial, output: int | str | Array = 0, k: int = 5, metric: Metric = "input", inputs: Any = None
 ) -> EigenFeatures:
     """Top eigenpairs of the quadratic coefficients of one output, or of a direction in output space.
 
@@ -64,8 +64,8 @@ def eigenfeatures(
     Parameters
     ----------
     poly : polynomial
-    output : int or array (o,)
-        Index of the output, or a direction in output space, such as a difference of two logits.
+    output : int, str or array (o,)
+        Index or name of the output, or a direction in output space, such as a difference of two logits.
     k : int
         Number of pairs; all of them if there are fewer inputs.
     metric : {"input", "whitened"}
@@ -82,7 +82,7 @@ def eigenfeatures(
     """
     check_part(poly, 2)
     if np.ndim(output) == 0:
-        along = eye(poly.dim_out, poly.prototype)[check_output(output, poly.dim_out), :]
+        along = eye(poly.dim_out, poly.prototype)[check_output(output, poly.dim_out, poly.output_names), :]
     else:
         along = as_float_array("output", output)
         namespace(output=along, polynomial=poly.prototype)

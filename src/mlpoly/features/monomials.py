@@ -196,7 +196,7 @@ def expected_product(
     return value(tuple(range(factors)))
 
 
-def interaction_effects(poly: Polynomial, output: int = 0, inputs: Inputs | None = None) -> np.ndarray:
+def interaction_effects(poly: Polynomial, output: int | str = 0, inputs: Inputs | None = None) -> np.ndarray:
     """Effects (d, d), symmetric, of the products (x_i - m_i)(x_j - m_j): coefficient times standard deviation."""
     inputs = inputs_of(poly, inputs)
     check_part(poly, 2)

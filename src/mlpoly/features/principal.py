@@ -54,7 +54,7 @@ class PrincipalForms(Tabular, Plottable):
 
     def _table(self) -> Table:
         values, fractions, outputs = (to_numpy(a).tolist() for a in (self.values, self.fractions, self.outputs))
-        places = [str(j) for j in range(self.outputs.shape[1])]
+        places = self.polynomial.output_names or [f"output {j}" for j in range(self.outputs.shape[1])]
         rows = [
             (i, v, f, sum(fractions[: i + 1]), largest_entries(u, places))
             for i, (v, f, u) in enumerate(zip(values, fractions, outputs, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, on, to_numpy, widen
-from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_shape
+from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_output, check_shape
 from mlpoly.features.eigen import eigenfeatures
 from mlpoly.features.monomials import strongest
 from mlpoly.features.term_table import input_names, monomial_name, numpy_inputs, single_output
@@ -17,7 +17,7 @@ from mlpoly.fitting import fit
 from mlpoly.inputs import Inputs, checked_inputs, inputs_of
 from mlpoly.networks import check_network
 from mlpoly.polynomials import Polynomial
-from mlpoly.tables import Plottable, Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular, output_label
 
 _HIGHEST = 12  # degree up to which the parts along a line are computed from values on it with all digits
 _ALL = 1024  # inputs up to which all eigenfeatures are computed; above, a few dozen of the largest
@@ -63,7 +63,7 @@ class Explanation(Tabular, Plottable):
     terms: tuple[Contribution, ...]
     features: tuple[Contribution, ...]
     names: tuple[str, ...]  # of the d inputs
-    outputs: int = 0  # number of outputs; a single one has no number in titles
+    output_name: str = ""  # in titles; empty for the only one, if it has no name
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class Explanation(Tabular, Plottable):
             rows += [("feature", "all others", self.other_features)]
         rows += [("total", "polynomial", self.polynomial)]
         rows += [] if self.network is None else [("total", "network", self.network)]
-        where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
+        where = self.output_name and f" of {self.output_name}"
         note = "terms and features are about the mean of the inputs; parts add up to the polynomial"
         return Table(("", "what", "amount"), tuple(rows), title=f"A prediction{where} taken apart", note=note)
 
@@ -101,7 +101,7 @@ def explain(
     x: Array,
     inputs: Any = None,
     *,
-    output: int | Array = 0,
+    output: int | str | Array = 0,
     degree: int = 2,
     k: int = 10,
     names: Sequence[str] | None = None,
@@ -118,8 +118,8 @@ def explain(
     x : array (d,)
     inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
         Inputs whose mean the point is compared with; by default those that a polynomial was fitted under.
-    output : int or array (o,)
-        Index of the output, or a direction in output space, such as a difference of two logits.
+    output : int, str or array (o,)
+        Index or name of the output, or a direction in output space, such as a difference of two logits.
     k : int
         Number of terms and of eigenfeatures that are listed.
     names : sequence of d str, optional
@@ -131,7 +131,7 @@ def explain(
     >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")  # (x0 + 2 x1)^2
     >>> taken_apart = mp.explain(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2))
     >>> [(term.name, round(term.amount, 6)) for term in taken_apart.terms]
-    [('x0 x1', 4.0), ('x1^2', 4.0), ('x0^2', 1.0)]
+    [('x0 · x1', 4.0), ('x1^2', 4.0), ('x0^2', 1.0)]
     """
     k = as_integer("k", k, 1)
     network = None
@@ -144,6 +144,7 @@ def explain(
         inputs = checked_inputs(net, inputs)
         poly = fit(net, inputs, degree)
     one, under = single_output(poly, output), numpy_inputs(inputs)
+    index = None if np.ndim(output) else check_output(output, poly.dim_out, poly.output_names)
     if one.degree > _HIGHEST:
         remedy = f"explain one of at most {_HIGHEST}, such as mlpoly.fit(net, inputs, 2)"
         raise ValueError(f"the polynomial has degree {one.degree}; {remedy}.")
@@ -154,7 +155,7 @@ def explain(
     check_finite("x", point)
     if not isinstance(net_or_poly, Polynomial):
         values = net(on(point, net.prototype))
-        network = float(to_numpy(values @ on(output, values) if np.ndim(output) else values[output]))
+        network = float(to_numpy(values @ on(output, values) if index is None else values[index]))
     here = to_numpy(widen(point)).astype(np.float64)
     mean = np.asarray(under.mean, dtype=np.float64)
     u, about = here - mean, one.in_units(1.0, -mean)
@@ -173,14 +174,14 @@ def explain(
     parts = np.polynomial.chebyshev.cheb2poly(along)
     return Explanation(
         point=here,
-        output=None if np.ndim(output) else int(output) % poly.dim_out,
+        output=index,
         network=network,
         polynomial=float(one(here)[0]),
         parts=np.pad(parts, (0, about.degree + 1 - len(parts))),
         terms=terms,
         features=_features(about, under, u, k) if about.degree >= 2 else (),
         names=labels,
-        outputs=poly.dim_out,
+        output_name=output_label(index, poly.dim_out, poly.output_names),
     )
 
 

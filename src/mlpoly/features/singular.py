@@ -25,11 +25,13 @@ class SingularDirections(Tabular, Plottable):
     vectors: Array
     outputs: Array
     names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
         values, reads, writes = (to_numpy(a).tolist() for a in (self.values, self.vectors, self.outputs))
+        places = self.output_names or [f"output {j}" for j in range(self.outputs.shape[1])]
         rows = [
-            (i, v, largest_entries(read, self.names), largest_entries(write, [str(j) for j in range(len(write))]))
+            (i, v, largest_entries(read, self.names), largest_entries(write, places))
             for i, (v, read, write) in enumerate(zip(values, reads, writes, strict=True))
         ]
         columns = ("direction", "singular value", "largest inputs", "largest outputs")
@@ -56,7 +58,7 @@ def singular_directions(poly: Polynomial, k: int | None = None) -> SingularDirec
     left, values, right = namespace(linear=linear).linalg.svd(linear, full_matrices=False)
     k = int(values.shape[0]) if k is None else as_integer("k", k, 1)
     names = None if poly.inputs is None else poly.inputs.names
-    return SingularDirections(values[:k], right[:k, :], left.T[:k, :], names)
+    return SingularDirections(values[:k], right[:k, :], left.T[:k, :], names, poly.output_names)
 
 
 def ablate(x: Array, directions: Array) -> Array:

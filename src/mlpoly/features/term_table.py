@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, to_numpy, widen
-from mlpoly.arrays.checks import as_float_array, as_integer, check_columns, check_finite, check_names, check_shape
-from mlpoly.features.monomials import count_monomials, monomial_spread, strongest
+from mlpoly.arrays.checks import (
+    as_float_array,
+    as_integer,
+    check_columns,
+    check_finite,
+    check_names,
+    check_output,
+    check_shape,
+)
+from mlpoly.features.monomials import Weights, count_monomials, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
-from mlpoly.tables import Plottable, Table, Tabular
+from mlpoly.tables import Plottable, Table, Tabular, output_label
 
 _CANCEL = "Terms of x cancel one another far from x = 0; terms(center='mean') are about the mean of the inputs."
 _DRAWS = 2**16  # for the variance of polynomials that have no closed form
@@ -30,6 +38,11 @@ class Term:
     effect: float  # coefficient times the standard deviation of the monomial under the inputs
     fraction: float  # effect^2 over the variance of the polynomial; of correlated terms they need not add up to one
 
+    @property
+    def degree(self) -> int:
+        """Number of factors."""
+        return len(self.inputs)
+
 
 @dataclass(frozen=True, repr=False)
 class Terms(Tabular, Plottable, Sequence[Term]):
@@ -37,10 +50,10 @@ class Terms(Tabular, Plottable, Sequence[Term]):
 
     Attributes
     ----------
-    names : tuple of str
-        Names of all d inputs.
+    names, output_name : tuple of str, str
+        Names of all d inputs, and of the output in titles; empty for the only one, if it has no name.
     constant, total : float, int
-        Value of the polynomial at the center, and number of all monomials beside this one.
+        Value of the polynomial at the center, and number of all monomials that are ranked.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
     sampling_error : float
@@ -54,8 +67,9 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     constant: float
     total: int
     center: np.ndarray | None = None
-    outputs: int = 0  # of the polynomial; a single one has no number in titles
+    output_name: str = ""
     sampling_error: float = 0.0
+    interactions: bool = False  # whether only products of different inputs are ranked
 
     def __getitem__(self, index: Any) -> Any:
         return self.terms[index]
@@ -64,24 +78,30 @@ class Terms(Tabular, Plottable, Sequence[Term]):
         return len(self.terms)
 
     def _table(self) -> Table:
-        where = "" if self.output is None or self.outputs == 1 else f" of output {self.output}"
+        kind, where = "interactions" if self.interactions else "terms", self.output_name and f" of {self.output_name}"
         about = "" if self.center is None else ", in deviations from the center"
-        rows = tuple((t.name, t.coefficient, t.effect, t.fraction) for t in self.terms)
+        rows = tuple((t.name, t.degree, t.coefficient, t.effect, t.fraction) for t in self.terms)
         notes = [_CANCEL] if self.center is None and any(t.fraction > 1 for t in self.terms) else []
         if self.sampling_error:
             notes.append(
                 f"The variance is from samples of the inputs, with a standard error of {self.sampling_error:.1%}."
             )
         return Table(
-            ("term", "coefficient", "effect", "fraction of variance"),
+            ("term", "degree", "coefficient", "effect", "fraction of variance"),
             rows,
             note=" ".join(notes),
-            title=f"The {len(rows)} strongest of {self.total} terms{where}{about}; constant {self.constant:.4g}",
+            title=f"The {len(rows)} strongest of {self.total} {kind}{where}{about}; constant {self.constant:.4g}",
         )
 
 
 def strongest_terms(
-    poly: Polynomial, output: int | Array, names: Sequence[str] | None, k: int, center: Array | str | None, inputs: Any
+    poly: Polynomial,
+    output: int | str | Array,
+    names: Sequence[str] | None,
+    k: int,
+    center: Array | str | None,
+    inputs: Any,
+    interactions: bool,
 ) -> Terms:
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
     k = as_integer("k", k, 1)
@@ -93,16 +113,30 @@ def strongest_terms(
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
     total, error = _variance(one, under)
     terms = []
-    for effect, factors, coefficient in strongest(about, spread, k):
+    for effect, factors, coefficient in strongest(about, _between(spread) if interactions else spread, k):
         fraction = effect**2 / total if total > 0 else float("nan")
         terms.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
-    index = None if np.ndim(output) else int(output) % poly.dim_out
-    count = count_monomials(poly.dim_in, poly.degree)
-    return Terms(tuple(terms), index, labels, constant, count, origin, poly.dim_out, error)
+    index = None if np.ndim(output) else check_output(output, poly.dim_out, poly.output_names)
+    count = count_monomials(poly.dim_in, poly.degree) - (poly.dim_in * poly.degree if interactions else 0)
+    title = output_label(index, poly.dim_out, poly.output_names)
+    return Terms(tuple(terms), index, labels, constant, count, origin, title, error, interactions)
 
 
-def single_output(poly: Polynomial, output: int | Array) -> Polynomial:
+def _between(spread: Weights) -> Weights:
+    """The weights of products of different inputs, and zero for powers of one input."""
+
+    def weights(lead: tuple[int, ...], degree: int) -> np.ndarray:
+        kept = spread(lead, degree) * (degree > 1)
+        if degree > 1 and len(set(lead)) < 2:
+            places = np.asarray(lead[:1] or range(len(kept)))
+            kept[places, places] = 0.0
+        return kept
+
+    return weights
+
+
+def single_output(poly: Polynomial, output: int | str | Array) -> Polynomial:
     """One output as a polynomial in NumPy's float64; a piecewise one without its bounds, where it is a polynomial."""
     one: Any = poly.output(output)
     one = one.polynomial if one.piecewise else one
@@ -125,12 +159,9 @@ def input_names(poly: Polynomial, names: Sequence[str] | None, inputs: Inputs | 
 
 
 def monomial_name(factors: Sequence[int], names: Sequence[str]) -> str:
-    """A product of powers in words: "x0^2 x3"; "a * b" where a name has spaces of its own."""
-    parts = []
-    for i in dict.fromkeys(factors):
-        power = list(factors).count(i)
-        parts.append(names[i] if power == 1 else f"{names[i]}^{power}")
-    return (" * " if any(" " in part for part in parts) else " ").join(parts)
+    """A product of powers, "x0^2 · x3"."""
+    powers = [(names[i], list(factors).count(i)) for i in dict.fromkeys(factors)]
+    return " · ".join(name if power == 1 else f"{name}^{power}" for name, power in powers)
 
 
 def _origin(center: Array | str | None, inputs: Inputs) -> np.ndarray | None:

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlpoly.arrays import Array, readable
+from mlpoly.arrays import Array, as_integer, readable
 from mlpoly.extras import library
 from mlpoly.features.monomials import check_count, count_monomials, in_order
-from mlpoly.features.term_table import input_names, single_output
+from mlpoly.features.term_table import input_names, monomial_name, single_output
 from mlpoly.polynomials import Polynomial
 
 _MOST = 100_000  # monomials of a SymPy expression
 _WRITTEN, _OUTPUTS = 24, 3  # most monomials, and outputs, of a polynomial that is written out
 
 
-def sympy_expression(poly: Polynomial, output: int | Array, names: Sequence[str] | None) -> Any:
+def sympy_expression(
+    poly: Polynomial, output: int | str | Array, names: Sequence[str] | None, digits: int | None = None
+) -> Any:
     """Return the SymPy expression; the arguments are those of `Polynomial.to_sympy`."""
     sympy = library("sympy", "sympy", "to_sympy")
     labels = input_names(poly, names)
     check_count(poly, _MOST, "poly.terms(k=...) lists the strongest, poly.truncate(2) has fewer")
     symbols, one = [sympy.Symbol(name) for name in labels], single_output(poly, output)
-    constant = sympy.Float(float(one.coefficients().constant[0]))
-    products = (sympy.Mul(sympy.Float(c), *(symbols[i] for i in factors)) for c, factors in in_order(one) if c)
+    precision = 15 if digits is None else as_integer("digits", digits, 1)
+    constant = sympy.Float(float(one.coefficients().constant[0]), precision)
+    products = (
+        sympy.Mul(sympy.Float(c, precision), *(symbols[i] for i in factors)) for c, factors in in_order(one) if c
+    )
     return sympy.Add(constant, *products)
 
 
@@ -43,11 +48,8 @@ def text_formula(poly: Polynomial) -> str:
 def _sum(terms: Sequence[tuple[float, tuple[int, ...]]], names: Sequence[str]) -> str:
     """Terms with their signs between them; coefficients of four digits."""
     minus, written = "\N{MINUS SIGN}", ""
-    space = " * " if any(" " in name for name in names) else " "  # as in names of terms
     for i, (coefficient, factors) in enumerate(terms):
         sign = minus if coefficient < 0 else "+" if i else ""
-        powers = [(names[j], factors.count(j)) for j in dict.fromkeys(factors)]
-        product = [name if n == 1 else f"{name}^{n}" for name, n in powers]
         number = f"{abs(coefficient):.4g}".replace("-", minus)
-        written += (f" {sign} " if i else sign) + space.join([number, *product])
+        written += (f" {sign} " if i else sign) + f"{number} {monomial_name(factors, names)}".rstrip()
     return written

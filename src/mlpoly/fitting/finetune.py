@@ -96,4 +96,5 @@ def finetune(
         raise TypeError(f"poly is {kind}; neurons are fitted to data by mlpoly.fit(net, x, degree, method='joint').")
     with explain_missing("finetune"):
         from mlpoly.fitting.descent import Descent  # needs torch and schedulefree
-    return Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result(inputs)
+    found = Descent(net, poly, inputs, steps, batch_size, learning_rate, loss, seed).result(inputs)
+    return replace(found, output_names=poly.output_names)

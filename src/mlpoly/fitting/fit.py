@@ -12,6 +12,7 @@ from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuron
 from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial
+from mlpoly.records import replace
 
 
 @overload
@@ -105,18 +106,18 @@ def fit(
     inputs = checked_inputs(net, inputs)
     if not isinstance(inputs, Gaussian | GaussianMixture | Samples):
         raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
-    if bound is not None:
-        if method == "joint" or isinstance(method, Joint):
-            joint = Joint() if isinstance(method, str) else method
-            return joint.fit(net, inputs, as_integer("degree", degree, 0), bound)
+    poly: Polynomial
+    if bound is not None and (method == "joint" or isinstance(method, Joint)):
+        joint = Joint() if isinstance(method, str) else method
+        poly = joint.fit(net, inputs, as_integer("degree", degree, 0), bound)
+    elif bound is not None:
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(
                 f"with a bound every neuron is fitted by itself, but method is {method!r}; leave it out, or call "
                 f".bounded({bound if bound != 'auto' else 3.0:g}) on the result of a fit without a bound."
             )
-        return fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
-    method = as_method(method, net, inputs)
-    poly: Polynomial = method.fit(
-        net, inputs, degree if isinstance(method, Composed) else as_integer("degree", degree, 0)
-    )
-    return poly
+        poly = fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
+    else:
+        method = as_method(method, net, inputs)
+        poly = method.fit(net, inputs, degree if isinstance(method, Composed) else as_integer("degree", degree, 0))
+    return replace(poly, output_names=net.output_names)

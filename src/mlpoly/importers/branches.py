@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, constant, namespace_of, scalar, widen
+from mlpoly.arrays import Array, constant, eye, namespace_of, scalar, widen
 from mlpoly.importers.scalar_functions import Elementwise, activations_of, combined, line
 from mlpoly.networks import GLU, MLP, Affine, Network, Residual
-from mlpoly.networks.assemble import Piece, Scaling, Slopes, assemble
+from mlpoly.networks.assemble import Piece, Scaling, Slopes, assemble, side_by_side
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +85,12 @@ class Branches:
         size = self.size(common)
         if op in ("Add", "Sum") and (not one or not two):
             return (*common, Residual(self.network(one or two, size)))
+        if op in ("Add", "Sum", "Sub"):
+            both = self.beside(node, [first, last])
+            n, odd = divmod(self.size(both) or 0, 2)
+            if not odd and {self.size(first), self.size(last)} <= {n, None}:
+                right = eye(n, self.like) * (-1 if op == "Sub" else 1)
+                return (*both, Affine(namespace_of(right).concat([eye(n, self.like), right], axis=1)))
         if op == "Mul" and one and two:
             for gate, up in ((one, two), (two, one)):
                 factor, other = self.network(gate, size), self.network(up, size)
@@ -95,6 +101,19 @@ class Branches:
         raise self.refusal(
             node, "it combines two values that depend on the input, but not as a gated unit or a residual"
         )
+
+    def beside(self, node: Any, values: Sequence[Branch]) -> Branch:
+        """The pieces behind several values side by side."""
+        shared = min(map(len, values))
+        while any(value[i] is not values[0][i] for value in values for i in range(shared)):
+            shared -= 1
+        common, tails = values[0][:shared], [value[shared:] for value in values]
+        firsts = [next((p for p in tail if isinstance(p, _SIZED)), None) for tail in tails]
+        sizes = [p.dim_in if isinstance(p, Network) else p.size for p in firsts if p is not None]
+        size = self.size(common) or next(iter(sizes), None)
+        if size is None:
+            raise self.refusal(node, "the number of the inputs that it takes is not known")
+        return (*common, *side_by_side([self.network(tail, size) for tail in tails]))
 
     def part(self, node: Any, branch: Branch, columns: slice) -> Branch:
         """The pieces that lead to some units of a value: of an affine map, or of functions of each by itself."""

@@ -136,6 +136,8 @@ class Graph(Branches):
         operands = list(node.input)
         if op in PAIRS and len(operands) == 2 and all(name in self.paths for name in operands):
             return self.joined(node, op, self.paths[operands[0]], self.paths[operands[1]])
+        if op == "Concat" and attributes["axis"] in (-1, 1) and all(name in self.paths for name in operands):
+            return self.beside(node, [self.paths[name] for name in operands])
         data = [name for name in operands if name in self.paths]
         lost = [name for name in operands if name in self.sizes]
         if len(data) != 1:

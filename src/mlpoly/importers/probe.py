@@ -124,6 +124,8 @@ def _compared(
         expected = net(x)
         moved = map_arrays(net, lambda weight: shaken(weight) if weight.ndim == 1 else weight)(shaken(x))
         expected, moved = (a if ending is None else ending(a, dim=-1) for a in (expected, moved))
+    if isinstance(found, torch.Tensor) and (*found.shape, 1) == expected.shape:
+        found = found[..., None]  # a single output without its axis
     if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
         return math.inf, 0.0
     branch = expected - x if isinstance(net, Residual) and dtype.itemsize > 2 else expected

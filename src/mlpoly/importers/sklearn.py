@@ -20,8 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mlpoly.importers.sklearn_columns import encoding_of, first_step, parted
 from mlpoly.networks import Affine, Chain, Network
-from mlpoly.networks.assemble import Scaling, assemble
-from mlpoly.networks.from_layers import from_layers
+from mlpoly.networks.assemble import Scaling, assemble, from_layers
 from mlpoly.records import replace
 
 _ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}
@@ -46,6 +45,7 @@ def from_sklearn(estimator: Any) -> Network:
         of rows.
 
         Names of the columns of a data frame are kept in `net.names`: data with other orders of them are refused.
+        Classes that are words are kept in `net.output_names`, for ``output="Gentoo"``.
 
     Returns
     -------
@@ -68,8 +68,19 @@ def from_sklearn(estimator: Any) -> Network:
     """
     net, coded = _network(estimator), encoding_of(first_step(estimator))
     names = getattr(estimator, "feature_names_in_", None) if coded is None else coded.names  # of data frames
-    first = replace(net.layers[0] if isinstance(net, Chain) else net, names=None if names is None else tuple(names))
-    return replace(net, layers=(first, *net.layers[1:])) if isinstance(net, Chain) else first
+    layers: list[Any] = list(net.layers if isinstance(net, Chain) else [net])
+    layers[0] = replace(layers[0], names=None if names is None else tuple(names))
+    layers[-1] = replace(layers[-1], output_names=_class_names(estimator, net.dim_out))
+    return replace(net, layers=tuple(layers)) if isinstance(net, Chain) else layers[0]
+
+
+def _class_names(estimator: Any, outputs: int) -> tuple[str, ...] | None:
+    """The classes whose logits the outputs are, where they are words; numbers would read as places."""
+    classes = np.asarray(getattr(estimator, "classes_", ()))
+    if classes.ndim != 1 or classes.dtype.kind not in "OU":
+        return None
+    names = tuple(map(str, classes[1:] if outputs == 1 and len(classes) == 2 else classes))
+    return names if len(names) == outputs else None
 
 
 def _network(estimator: Any) -> Network:

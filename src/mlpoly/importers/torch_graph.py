@@ -61,6 +61,10 @@ class _Tracer(fx.Tracer):
         count = next((a for a in obj.node.args[1:] if isinstance(a, int)), 0) if _name(obj.node) == "chunk" else 0
         return (operator.getitem(obj, i) for i in range(count)) if count else super().iter(obj)
 
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """A decision that depends on the input, which no network makes."""
+        raise TraceError(f"{obj.node.meta.get('line', _name(obj.node))} decides by a value or a size of its input")
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if is_plain(m, nn.Sequential):
             return has_own_adapter(m)
@@ -84,6 +88,8 @@ class Forward(Branches):
             parameters = list(inspect.signature(self.module.forward).parameters.values())[1:]
             defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
             self.graph = _Tracer().trace(self.module, defaults)
+        except TraceError as error:
+            raise TraceError(f"from_torch cannot follow the forward of {self.name}: {error}.") from None
         except Exception as error:  # the module's own code, on an input without numbers, may raise anything
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
             raise TraceError(f"from_torch cannot follow the forward of {self.name} ({said}).") from error
@@ -113,8 +119,12 @@ class Forward(Branches):
                 break
             else:
                 values[node] = self._value(node, args, kwargs)
-        if len(inputs) != 1 or not isinstance(args[0], _Flow):
-            raise TraceError(f"{self.name} is not a function from one tensor to one tensor.")
+        if len(inputs) != 1:
+            names = ", ".join(str(node.target) for node in inputs) or "none"
+            raise TraceError(f"the forward of {self.name} takes {len(inputs)} inputs ({names}), but a network has one.")
+        if not isinstance(args[0], _Flow):
+            kind = type(args[0]).__name__
+            raise TraceError(f"the forward of {self.name} returns a {kind}, not one tensor that depends on its input.")
         return args[0].branch
 
     def _value(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -129,8 +139,15 @@ class Forward(Branches):
             return _Sizes()
         if name == "getitem" and not isinstance(args[0], _Flow):
             return args[0][args[1]]
-        if name == "getitem" and _is_part(args[1]):
-            return _Flow(self.part(node, before, args[1][1]))
+        if name == "getitem" and _is_part(args[1]) and any(isinstance(p, Affine) for p in before):
+            column = args[1][1]
+            end = (column + 1) or None if isinstance(column, int) else None
+            try:
+                return _Flow(self.part(node, before, slice(column, end) if isinstance(column, int) else column))
+            except TraceError:  # not of an affine map: a map of its own
+                pass
+        if name in ("cat", "concat", "concatenate"):
+            return _Flow(self._beside(node, args, kwargs))
         if module is not None:
             return _Flow((*before, *self._module(node, module, flows)))
         if name in ("chunk", "split", "tensor_split", "glu"):
@@ -138,7 +155,7 @@ class Forward(Branches):
         if (piece := self._linear(node, name, args, kwargs)) is not None:
             return _Flow((*before, *piece))
         if name in _ROWS:
-            self._check_rows(node, name, args[1:], before)
+            self._check_rows(node, name, tuple(kwargs.values()) or args[1:], before)
             return flows[0]
         if name in ("softmax", "log_softmax"):
             if (kwargs.get("dim", args[1] if len(args) > 1 else None)) not in (-1, 1):
@@ -152,7 +169,45 @@ class Forward(Branches):
             return _Flow(function)
         if op:
             return _Flow(self.joined(node, op, flows[0].branch, flows[1].branch))
-        raise self.refusal(node, _REASONS.get(name, "it is neither affine nor a function of single units"))
+        if len(flows) == 1 and (found := self._map(node, args, kwargs, before)):
+            return _Flow((*before, found))
+        unknown = "" if self.size(before) else ", as far as can be seen before the number of inputs is known"
+        raise self.refusal(node, _REASONS.get(name, f"it is neither affine nor a function of single units{unknown}"))
+
+    def _beside(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Branch:
+        """The pieces to units of several values, one after the other."""
+        dim = next((v for k, v in kwargs.items() if k in ("dim", "axis")), args[1] if len(args) > 1 else 0)
+        values = args[0] if args else kwargs["tensors"]
+        if dim not in (-1, 1) or not all(isinstance(value, _Flow) for value in values):
+            raise self.refusal(node, "it does not put units side by side that depend on the input")
+        return self.beside(node, [value.branch for value in values]) if len(values) > 1 else values[0].branch
+
+    def _map(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any], before: Branch) -> Affine | None:
+        """The affine map of the units of each row that a node computes, as its values show; None if it is another."""
+        weights = [a.shape for a in _leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        size = self.size(before)
+        for each in [size] if size else sorted({n for shape in weights for n in shape}):
+            if (piece := self._map_of(node, args, kwargs, each)) is not None:
+                return piece
+        return None
+
+    def _map_of(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any], size: int) -> Affine | None:
+        """The same for a number of units."""
+
+        def values(x: torch.Tensor) -> torch.Tensor:
+            put = fx.node.map_aggregate((args, kwargs), lambda a: x if isinstance(a, _Flow) else a)
+            return _call(node)(*put[0], **put[1]).reshape(len(x), -1)
+
+        one, x = eye(size, self.like), torch.linspace(-3, 2, 5 * size).sin().reshape(5, size).to(self.like)
+        try:
+            b = values(one[:1] * 0)[0]
+            W = (values(one) - b).T
+            scale = W.abs().sum(1) + b.abs()
+            gap = (values(x) - x @ W.T - b).abs() / scale.where(scale > 0, 1)
+        except Exception:  # it may need sizes, or another number of rows
+            return None
+        fine = gap.numel() and bool((gap <= 100 * torch.finfo(x.dtype).eps).all())
+        return Affine(W, b if bool(b.any()) else None) if fine else None
 
     def _module(self, node: fx.Node, module: nn.Module, flows: Sequence[_Flow]) -> Branch:
         """The pieces of a module that is not followed."""
@@ -161,7 +216,7 @@ class Forward(Branches):
         if isinstance(module, nn.Bilinear):
             return self._bilinear(node, flows, module.weight, module.bias)
         if len(flows) > 1:
-            raise self.refusal(node, "it takes several values that depend on the input")
+            raise self.refusal(node, reason_of(module) or "it takes several values that depend on the input")
         if does_nothing(module):
             return ()
         kind = kind_of(module)
@@ -278,13 +333,15 @@ class Forward(Branches):
 
     def _check_rows(self, node: fx.Node, name: str, shape: Sequence[Any], before: Branch) -> None:
         """Raise unless a change of shape leaves rows as they are, or makes rows of the input."""
-        if name == "flatten":
+        if self.size(before) == 1 and (name == "squeeze" or tuple(shape) == (-1,)):
+            fine = shape in ((), (-1,), (1,))
+        elif name == "flatten":
             fine = (*shape, -1)[:2] == (1, -1)
         elif name in ("view", "reshape"):
             shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, _Sizes)) else shape
             fine = len(shape) == 2 and (isinstance(shape[1], _Sizes) or shape[1] in (-1, self.size(before)))
         else:
-            fine = True
+            fine = name != "squeeze"
         if not fine:
             raise self.refusal(node, "it mixes the rows of a batch, or does not end with one row of numbers per input")
 
@@ -305,7 +362,7 @@ def _call(node: fx.Node, module: nn.Module | None = None) -> Callable[..., Any]:
 def _is_part(index: Any) -> bool:
     """Whether an index takes some of the units."""
     pair = isinstance(index, tuple) and len(index) == 2 and index[0] in (Ellipsis, slice(None))
-    return pair and isinstance(index[1], slice)
+    return pair and isinstance(index[1], (slice, int))
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -338,15 +395,15 @@ _MODULES: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
 # Functions that change nothing in rows of numbers, if they leave them as rows.
 _ROWS = {
     *("flatten", "view", "reshape", "contiguous", "clone", "to", "type_as", "float", "double", "half", "bfloat16"),
-    *("dropout", "alpha_dropout", "feature_dropout", "detach"),
+    *("dropout", "alpha_dropout", "feature_dropout", "detach", "squeeze"),
 }
 _OPERATIONS = {
     **{"add": "Add", "iadd": "Add", "sub": "Sub", "isub": "Sub", "mul": "Mul", "imul": "Mul", "multiply": "Mul"},
     **{"truediv": "Div", "itruediv": "Div", "div": "Div", "divide": "Div", "subtract": "Sub"},
 }
 _REASONS = {
-    **dict.fromkeys(("layer_norm", "rms_norm", "normalize", "group_norm", "rsqrt", "norm", "var", "std", "mean"), NORM),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), "it puts values side by side"),
+    **dict.fromkeys(("layer_norm", "rms_norm", "normalize", "group_norm", "rsqrt", "norm", "var", "std"), NORM),
+    "stack": "it puts values side by side along a new axis",
     **dict.fromkeys(("scaled_dot_product_attention", "bmm"), "it mixes the positions of a sequence"),
     **dict.fromkeys(("embedding", "one_hot"), "it takes indices; convert what follows it"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "it is not fully connected"),

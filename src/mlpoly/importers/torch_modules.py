@@ -12,6 +12,7 @@ from mlpoly.importers.parts import batch_scaling, is_batch_norm, kind_of, linear
 from mlpoly.importers.probe import MismatchError, UnrunError, check_computes, is_plain, unwrapped
 from mlpoly.importers.torch_graph import Forward, TraceError
 from mlpoly.networks import Network
+from mlpoly.networks.assemble import PieceError
 
 _REMEDY = (
     "Hooks, or what it does with values that tracing does not see, make it another function: remove them, or pass the "
@@ -32,7 +33,8 @@ def from_torch(module: nn.Module) -> Network:
     module : torch.nn.Module
         An ``nn.Sequential`` or a class of your own, whose forward is followed (torch.fx). Linears, products with
         weights, activations as modules, as functions or written out become layers; sums of a value and what is computed
-        from it are residual connections, products of two affine maps, one perhaps behind an activation, gated units. A
+        from it are residual connections, products of two affine maps, one perhaps behind an activation, gated units.
+        Values side by side (torch.cat) and sums of two branches are taken too. A
         batch norm in evaluation mode is folded into a Linear beside it. Dropout and what makes rows of the input are
         passed over. A softmax at the end is left out with a warning, and the outputs are the logits. Where forward
         cannot be followed, a class is taken that computes its parts in the order in which it defines them.
@@ -151,7 +153,10 @@ def _followed(module: nn.Module, whole: nn.Module) -> Network:
     forward = Forward(whole, convert)
     path = forward.path()
     softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
-    net = forward.network(path if softmax is None else path[:-1])
+    try:
+        net = forward.network(path if softmax is None else path[:-1])
+    except PieceError as error:
+        raise TypeError(f"from_torch cannot take {type(module).__name__}: {error}") from None
     unlike, ending = f"{type(module).__name__} is more than its forward", None if softmax is None else softmax.function
     check_computes(module, net, unlike, _REMEDY, whole=True, ending=ending)
     if softmax is not None:

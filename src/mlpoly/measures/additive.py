@@ -41,7 +41,7 @@ from mlpoly.measures.sharp_units import correlations, gathered, kept_beside
 from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
-from mlpoly.records import map_arrays
+from mlpoly.records import map_arrays, replace
 from mlpoly.units import decay
 
 _FIRST, _SHORT = 16, 64  # degrees of the first series, and up to which they grow before units are kept beside them
@@ -95,7 +95,8 @@ def additive(
     if isinstance(made, Samples):
         if chosen:
             raise ValueError("pairs need one Gaussian; for data pass mlpoly.Gaussian.from_samples(x), or pairs=0.")
-        return on_data(net, checked_data(made, 2, net=net), degree or _DEGREE)
+        found = on_data(net, checked_data(made, 2, net=net), degree or _DEGREE)
+        return replace(found, output_names=getattr(net, "output_names", None))
     function: Any = net if isinstance(net, Polynomial) else check_network(net)
     note = ""
     if not isinstance(function, Layer | Polynomial):
@@ -107,6 +108,7 @@ def additive(
         raise ValueError("pairs need one Gaussian; pass the one with the moments of the mixture, or pairs=0.")
     else:
         found = under_mixture(function, checked_inputs(function, made), parts, degree or _DEGREE, note)
+    found = replace(found, output_names=net.output_names)
     return map_arrays(found, lambda a: cast_result(a, net.prototype))
 
 

@@ -60,6 +60,7 @@ class Sensitivity(Tabular, Plottable):
     bound: Array = None
     groups: tuple[str, ...] = static(default=())
     sampled: str = static(default="")
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
         weights = to_numpy(self.variance).astype(float)
@@ -147,7 +148,9 @@ def sensitivity(
         error = explained.error + (effects * 0 if error is None else error)
     error = None if error is None else error / variance
     bound = explained.bound / variance
-    made = Sensitivity(first, total, effects / variance, variance, pairs, error, bound, names, sampled)
+    made = Sensitivity(
+        first, total, effects / variance, variance, pairs, error, bound, names, sampled, net.output_names
+    )
     return map_arrays(made, lambda a: cast_result(a, net.prototype))
 
 

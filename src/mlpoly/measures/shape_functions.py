@@ -58,7 +58,7 @@ class AdditiveModel(Tabular, Plottable):
         Standard deviation of every g_i.
     places : tuple of pairs of int
         Inputs of the pairs, the strongest first.
-    names : tuple of str or None
+    names, output_names : tuple of str or None
     note : str
         Under which inputs it is closest, and to what.
     """
@@ -78,6 +78,7 @@ class AdditiveModel(Tabular, Plottable):
     pair_correlations: Array | None = None  # (p,)
     places: tuple[tuple[int, int], ...] = static(default=())
     names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
     note: str = static(default="")
 
     @property
@@ -202,7 +203,7 @@ class AdditiveModel(Tabular, Plottable):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file with a JSON header; `AdditiveModel.load` reads it."""
         header: dict[str, Any] = {"format": _FORMAT, "layout": 1, "places": self.places, "note": self.note}
-        header["names"] = self.names
+        header |= {"names": self.names, "output_names": self.output_names}
         if self.sharp is not None:
             name = self.sharp.activation.name
             if registered(name) != self.sharp.activation:
@@ -218,16 +219,17 @@ class AdditiveModel(Tabular, Plottable):
         if header is None or header.get("format") != _FORMAT or header.get("layout") != 1:
             raise FileFormatError(f"{path} holds no additive model; was it written by AdditiveModel.save?")
         try:
-            own = {name: a for name, a in arrays.items() if "." not in name}
+            own: dict[str, Any] = {name: a for name, a in arrays.items() if "." not in name}
+            for key in ("names", "output_names"):
+                own[key] = None if header[key] is None else tuple(map(str, header[key]))
             inner = {name.split(".")[1]: a for name, a in arrays.items() if "." in name}
             sharp = None
             if "owners" in header:
                 sharp = SharpUnits(
                     tuple(map(int, header["owners"])), cast(Any, registered(header["activation"])), **inner
                 )
-            names = None if header["names"] is None else tuple(map(str, header["names"]))
             places = tuple((int(i), int(j)) for i, j in header["places"])
-            made = cls(**own, sharp=sharp, places=places, names=names, note=str(header["note"]))
+            made = cls(**own, sharp=sharp, places=places, note=str(header["note"]))
             made(to_numpy(made.center))  # shapes that do not fit raise here
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise FileFormatError(f"{path} is damaged: {str(error).rstrip('.')}. Save it again.") from error

@@ -19,7 +19,7 @@ from mlpoly.moments import Expansion
 from mlpoly.networks import Network, check_layer
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
-from mlpoly.tables import Cell, Plottable, Table, Tabular
+from mlpoly.tables import Cell, Plottable, Table, Tabular, output_label
 
 
 @record
@@ -44,10 +44,11 @@ class Shapley(Tabular, Plottable):
     standard_error: Array | None = None
     groups: tuple[str, ...] = static(default=())
     game: str = static(default="")
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
         count = self.mean.shape[0]
-        columns = ["inputs", *(f"output {i}" for i in range(count))] if count > 1 else ["inputs", "value"]
+        columns = ["inputs", *(output_label(i, count, self.output_names) or "value" for i in range(count))]
         values = to_numpy(self.values).astype(float)
         rows: list[tuple[Cell, ...]] = [(self.groups[i], *values[i].tolist()) for i in range(len(values))]
         ends: list[tuple[Cell, ...]] = [
@@ -128,7 +129,7 @@ def shapley(
         else:
             values, error = shapley_values(game, len(names), permutations, seed)
     mean, prediction = worth(()), worth(tuple(players))
-    made = Shapley(values, mean, prediction, error, names, said)
+    made = Shapley(values, mean, prediction, error, names, said, net.output_names)
     return map_arrays(made, lambda a: cast_result(a, net.prototype))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, check_names
-from mlpoly.networks.layer import Forms, Layer
-from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
+from mlpoly.arrays import Array
+from mlpoly.networks.layer import Forms, Layer, check_bias, check_weight, set_weights
 from mlpoly.records import record, replace, static
 
 
@@ -19,8 +19,9 @@ class Affine(Layer):
     ----------
     W : array (o, d)
     b : array (o,) or None
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -31,12 +32,12 @@ class Affine(Layer):
 
     W: Array
     b: Array | None = None
-    names: tuple[str, ...] | None = static(default=None)
+    names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
-        made = {"W": W, "b": check_bias("b", self.b, W.shape[0])}
-        set_weights(self, made, names=check_names(self.names, W.shape[1]))
+        set_weights(self, {"W": W, "b": check_bias("b", self.b, W.shape[0])})
 
     @property
     def activation(self) -> Activation:  # type: ignore[override]

@@ -38,6 +38,11 @@ class _Composite(Network):
         return self.parts[0].names
 
     @property
+    def output_names(self) -> tuple[str, ...] | None:
+        """Names of the outputs, or None."""
+        return self.parts[-1].output_names
+
+    @property
     def activations(self) -> tuple[str, ...]:
         """Names of the activations, in order, each once."""
         names = dict.fromkeys(name for part in self.parts for name in part.activations)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
-from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, check_names
-from mlpoly.networks.layer import Forms, Layer
-from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
+from mlpoly.arrays import Array
+from mlpoly.networks.layer import Forms, Layer, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
 
 
@@ -25,8 +23,9 @@ class GLU(Layer):
     b_gate, b_up, b_down : array (h,), array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`; "identity" makes a bilinear layer.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -39,39 +38,25 @@ class GLU(Layer):
     W_gate: Array
     b_gate: Array | None
     W_up: Array
-    b_up: Array | None
-    W_down: Array | None
-    b_down: Array | None
-    activation: Activation = static()
-    names: tuple[str, ...] | None = static(default=None)
+    b_up: Array | None = None
+    W_down: Array | None = None
+    b_down: Array | None = None
+    activation: Any = static(default="silu")
+    names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
-    def __init__(
-        self,
-        W_gate: Array,
-        b_gate: Array | None,
-        W_up: Array,
-        b_up: Array | None = None,
-        W_down: Array | None = None,
-        b_down: Array | None = None,
-        activation: str | Activation | Callable[[Array], Array] = "silu",
-        names: Sequence[str] | None = None,
-    ) -> None:
-        W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
-        h = W_gate.shape[0]
-        W_up = check_weight("W_up", W_up, tuple(W_gate.shape), "the same shape as W_gate")
-        hint = layout_hint("W_gate", W_gate, b_gate, "W_down", W_down)
+    def __post_init__(self) -> None:
+        W_gate = check_weight("W_gate", self.W_gate, (None, None), "hidden units in rows, inputs in columns")
+        W_up = check_weight("W_up", self.W_up, tuple(W_gate.shape), "the same shape as W_gate")
+        h, W_down = W_gate.shape[0], self.W_down
+        hint = layout_hint("W_gate", W_gate, self.b_gate, "W_down", W_down)
         if W_down is not None:
             meaning = "outputs in rows, as many columns as W_gate has rows" + hint
             W_down = check_weight("W_down", W_down, (None, h), meaning)
-        made = {
-            "W_gate": W_gate,
-            "b_gate": check_bias("b_gate", b_gate, h, hint),
-            "W_up": W_up,
-            "b_up": check_bias("b_up", b_up, h),
-            "W_down": W_down,
-            "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
-        }
-        set_weights(self, made, activation=get(activation), names=check_names(names, W_gate.shape[1]))
+        b_gate, b_up = check_bias("b_gate", self.b_gate, h, hint), check_bias("b_up", self.b_up, h)
+        b_down = check_bias("b_down", self.b_down, h if W_down is None else W_down.shape[0])
+        weights = {"W_gate": W_gate, "b_gate": b_gate, "W_up": W_up, "b_up": b_up, "W_down": W_down, "b_down": b_down}
+        set_weights(self, weights)
 
     @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, check_names
-from mlpoly.networks.layer import Forms, Layer, Network
-from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
+from mlpoly.arrays import Array
+from mlpoly.networks.layer import Forms, Layer, Network, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
-    from mlpoly.networks.from_layers import Layout
+    from mlpoly.networks.assemble import ActivationLike, Layout
 
 
 @record
@@ -30,8 +28,9 @@ class MLP(Layer):
     b1, b2 : array (h,), array (o,), or None
     activation : str, Activation or callable
         See `mlpoly.activations.get`.
-    names : sequence of str, optional
-        Names of the inputs; distributions and data that have one of them at another place are refused.
+    names, output_names : sequence of str, optional
+        Names of the inputs and outputs. Distributions and data that have an input at another place are refused; with
+        their names outputs may be asked for, ``output="cat"``.
 
     Examples
     --------
@@ -41,34 +40,26 @@ class MLP(Layer):
     """
 
     W1: Array
-    b1: Array | None
-    W2: Array | None
-    b2: Array | None
-    activation: Activation = static()
-    names: tuple[str, ...] | None = static(default=None)
+    b1: Array | None = None
+    W2: Array | None = None
+    b2: Array | None = None
+    activation: Any = static(default="relu")
+    names: Any = static(default=None)
+    output_names: Any = static(default=None)
 
-    def __init__(
-        self,
-        W1: Array,
-        b1: Array | None = None,
-        W2: Array | None = None,
-        b2: Array | None = None,
-        activation: str | Activation | Callable[[Array], Array] = "relu",
-        names: Sequence[str] | None = None,
-    ) -> None:
-        W1 = check_weight("W1", W1, (None, None), "hidden units in rows, inputs in columns")
+    def __post_init__(self) -> None:
+        W1, W2 = check_weight("W1", self.W1, (None, None), "hidden units in rows, inputs in columns"), self.W2
         h = W1.shape[0]
-        hint = layout_hint("W1", W1, b1, "W2", W2)
+        hint = layout_hint("W1", W1, self.b1, "W2", W2)
         if W2 is not None:
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
-        b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
-        made = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
-        set_weights(self, made, activation=get(activation), names=check_names(names, W1.shape[1]))
+        b1, b2 = check_bias("b1", self.b1, h, hint), check_bias("b2", self.b2, h if W2 is None else W2.shape[0])
+        set_weights(self, {"W1": W1, "b1": b1, "W2": W2, "b2": b2})
 
     @staticmethod
     def from_layers(
         layers: Sequence[tuple[Array, Array | None]],
-        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
+        activation: ActivationLike | Sequence[ActivationLike | None] = "relu",
         layout: Layout = "out_in",
     ) -> Network:
         """Return a network of any depth, an Affine, MLP or Chain, from the weights and biases of its layers.
@@ -95,7 +86,7 @@ class MLP(Layer):
         >>> mp.MLP.from_layers([(p["kernel"], p["bias"]) for p in params.values()], "gelu", layout="in_out")
         MLP(3 -> 8 -> 2, gelu)
         """
-        from mlpoly.networks.from_layers import from_layers
+        from mlpoly.networks.assemble import from_layers  # imports this module
 
         return from_layers(layers, activation, layout)
 

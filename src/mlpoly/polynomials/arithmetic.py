@@ -18,6 +18,7 @@ class Arithmetic(ABC):
     """The operators of polynomials, from the hooks of each form."""
 
     inputs: Any
+    output_names: tuple[str, ...] | None
     source: Source
     report: Any
 
@@ -79,7 +80,7 @@ class Arithmetic(ABC):
     def __mul__(self: P, factor: Any) -> P:
         if not _is_number(factor):
             return NotImplemented
-        return result_of(self._scaled(_number(factor, self.prototype)), self.inputs)
+        return result_of(self._scaled(_number(factor, self.prototype)), self.inputs, self.output_names)
 
     __rmul__ = __mul__
 
@@ -95,12 +96,12 @@ class Arithmetic(ABC):
             return _sum(self, other)
         if _is_number(other):
             zeros = constant(np.zeros(self.dim_out), self.prototype)
-            return result_of(self._shifted(zeros + _number(other, self.prototype)), self.inputs)
+            return result_of(self._shifted(zeros + _number(other, self.prototype)), self.inputs, self.output_names)
         if not hasattr(other, "shape"):
             return NotImplemented
         namespace(constant=other, polynomial=self.prototype)
         check_shape("the constant", other, (self.dim_out,), "one number per output")
-        return result_of(self._shifted(cast_like(other, self.prototype)), self.inputs)
+        return result_of(self._shifted(cast_like(other, self.prototype)), self.inputs, self.output_names)
 
     __radd__ = __add__
 
@@ -132,21 +133,22 @@ def _sum(one: Arithmetic, two: Arithmetic) -> Any:
         known = readable(*arrays_of(one.inputs).values(), *arrays_of(two.inputs).values())
         same = known and one.inputs.fingerprint == two.inputs.fingerprint
     inputs = one.inputs if same else None
+    names = one.output_names if one.output_names == two.output_names else None
     if type(one) is type(two):
-        return result_of(one._plus(two), inputs)
+        return result_of(one._plus(two), inputs, names)
     # Beyond its bounds a piecewise polynomial is another one: only its own form can represent the sum.
     asked = [pair for pair in ((one, two), (two, one)) if pair[0].piecewise or not pair[1].piecewise]
     for form, other in asked:
         if (found := form._absorbed(other)) is not None:
-            return result_of(found, inputs)
+            return result_of(found, inputs, names)
     remedy = "add their values, lambda x: p(x) + q(x)"
     remedy += ", or use .polynomial, without the bounds" if one.piecewise or two.piecewise else ""
     raise TypeError(f"a {type(one).__name__} and a {type(two).__name__} have no common form; {remedy}.")
 
 
-def result_of(poly: P, inputs: Any) -> P:
+def result_of(poly: P, inputs: Any, output_names: tuple[str, ...] | None = None) -> P:
     """Result of arithmetic, which has no source and no report."""
-    return replace(poly, inputs=inputs, source=Source(), report=None)
+    return replace(poly, inputs=inputs, output_names=output_names, source=Source(), report=None)
 
 
 def _is_number(value: Any) -> bool:

@@ -39,6 +39,8 @@ class Polynomial(Arithmetic):
     inputs : Inputs or None
         Inputs that it was fitted under, if known. Multiples, shifts and maps of the outputs keep them, and so do sums
         of polynomials with the same inputs.
+    output_names : tuple of str or None
+        Names of the outputs, if the network has some; outputs may be asked for by them, ``output="cat"``.
     source, report : Source, FitReport or None
         Provenance, empty for a result of arithmetic, and how the fit went.
     closed_form : bool
@@ -56,6 +58,7 @@ class Polynomial(Arithmetic):
     """
 
     inputs: Any = field(default=None, kw_only=True)
+    output_names: tuple[str, ...] | None = static(default=None, kw_only=True)
     source: Source = static(default=Source(), kw_only=True)
     report: Any = static(default=None, kw_only=True)
 
@@ -138,11 +141,12 @@ class Polynomial(Arithmetic):
 
     def terms(
         self,
-        output: int | Array = 0,
+        output: int | str | Array = 0,
         names: Sequence[str] | None = None,
         k: int = 20,
         center: Array | str | None = None,
         inputs: Any = None,
+        interactions: bool = False,
     ) -> Terms:
         """The strongest monomials of one output: coefficient, effect and fraction of the variance.
 
@@ -151,14 +155,16 @@ class Polynomial(Arithmetic):
 
         Parameters
         ----------
-        output : int or array (o,)
-            Index of the output, or a direction in output space, such as a difference of two logits.
+        output : int, str or array (o,)
+            Index or name of the output, or a direction in output space, such as a difference of two logits.
         names, inputs : sequence of d str, and Gaussian, GaussianMixture or Samples, optional
             By default those that it was fitted under; names are then x0, x1, ... where these have none.
         k : int
             Number of terms.
         center : array (d,) or "mean", optional
             The monomials are those of x - center; by default of x, which nearly cancel one another far from zero.
+        interactions : bool
+            Only products of different inputs.
 
         Examples
         --------
@@ -166,14 +172,18 @@ class Polynomial(Arithmetic):
         >>> net = mp.MLP(np.array([[1.0, 2.0]]), None, np.ones((1, 1)), None, "square")
         >>> poly = mp.fit(net, mp.Gaussian.standard(2), 2)
         >>> [(term.name, round(term.coefficient, 6)) for term in poly.terms(names=["a", "b"])]
-        [('b^2', 4.0), ('a b', 4.0), ('a^2', 1.0)]
+        [('b^2', 4.0), ('a · b', 4.0), ('a^2', 1.0)]
         """
         from mlpoly.features.term_table import strongest_terms  # further up the import graph: imported on demand
 
-        return strongest_terms(self, output, names, k, center, inputs)
+        return strongest_terms(self, output, names, k, center, inputs, interactions)
 
-    def to_sympy(self, output: int | Array = 0, names: Sequence[str] | None = None) -> Any:
+    def to_sympy(
+        self, output: int | str | Array = 0, names: Sequence[str] | None = None, digits: int | None = None
+    ) -> Any:
         """One output as an expanded SymPy expression; the arguments are those of `terms`.
+
+        Coefficients have all digits, or the given number of them, for reading.
 
         Examples
         --------
@@ -185,7 +195,7 @@ class Polynomial(Arithmetic):
         """
         from mlpoly.features.written import sympy_expression  # further up the import graph: imported on demand
 
-        return sympy_expression(self, output, names)
+        return sympy_expression(self, output, names, digits)
 
     def __str__(self) -> str:
         from mlpoly.features.written import text_formula
@@ -305,8 +315,8 @@ class Polynomial(Arithmetic):
         made = self._precomposed(1 / scale, -shift / scale)
         return replace(made, inputs=inputs, source=replace(self.source, inputs=""), report=self.report)
 
-    def output(self: P, output: int | Array) -> P:
-        """The polynomial of one output, by its index, or along a direction (o,) in output space.
+    def output(self: P, output: int | str | Array) -> P:
+        """The polynomial of one output, by its index or name, or along a direction (o,) in output space.
 
         Examples
         --------
@@ -318,8 +328,9 @@ class Polynomial(Arithmetic):
         """
         if len(getattr(output, "shape", ())) == 1:
             return self.__rmatmul__(output)
-        index = check_output(output, self.dim_out)
-        return result_of(self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :]), self.inputs)
+        index = check_output(output, self.dim_out, self.output_names)
+        one = self._mapped(eye(self.dim_out, self.prototype)[index, :][None, :])
+        return result_of(one, self.inputs, self.output_names and self.output_names[index : index + 1])
 
 
 def map_polynomial(poly: P, change: Callable[[Array], Array]) -> P:

@@ -100,8 +100,8 @@ class ChaosPolynomial(Polynomial):
     def _truncated(self, degree: int) -> ChaosPolynomial:
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
-        source = Source(self.source.activation)
-        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, inputs=self.inputs, source=source)
+        known = {"inputs": self.inputs, "output_names": self.output_names, "source": Source(self.source.activation)}
+        return ChaosPolynomial(self.center, self.whitener, self.table[rows], values, **known)
 
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from mlpoly._version import __version__
 from mlpoly.activations import Activation, get
-from mlpoly.arrays import Array, Library, check_finite, from_numpy, to_numpy
+from mlpoly.arrays import Array, Library, check_finite, check_names, from_numpy, to_numpy
 from mlpoly.errors import FileFormatError, UnknownActivationError
 from mlpoly.files import read_tensors, write_tensors
 from mlpoly.inputs import Gaussian, GaussianMixture
@@ -30,7 +30,7 @@ from mlpoly.polynomials.ridge import RidgePolynomial
 from mlpoly.records import arrays_of, map_arrays, replace
 from mlpoly.units import Gate, Series, Units
 
-_LAYOUT = 5  # other layouts are refused
+_LAYOUT = 6  # other layouts are refused
 _FORMS = (RidgePolynomial, BoundedPolynomial, DensePolynomial, ChaosPolynomial, ComposedPolynomial)
 _INPUTS = (Gaussian, GaussianMixture)  # of other inputs a file holds only the fingerprint, in the source
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_FORMS, *_INPUTS, Units, Gate, Series, Source)}
@@ -147,7 +147,8 @@ def _built(node: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _check_numbers(poly: Polynomial) -> None:
-    """Raise if a polynomial or its inputs have numbers that none can have."""
+    """Raise if a polynomial or its inputs have numbers that none can have, or another number of names."""
+    check_names(poly.output_names, poly.dim_out, "output")
     for name, a in arrays_of(poly).items():
         field = name.split(".")[-1]
         if field == "bounds" and not (a > 0).all():

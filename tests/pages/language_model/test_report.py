@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -114,19 +113,6 @@ def test_the_numbers_are_those_of_the_results(path):
     assert "replaced, as named." in page  # there are single blocks with their mean output too
 
 
-def test_the_page_says_how_the_polynomials_were_made(tmp_path):
-    def facts(**config: Any) -> str:
-        page = write_lm_report(LmResults({"config": config}, (), ()), tmp_path / "report.html").read_text(
-            encoding="utf-8"
-        )
-        found = re.search(r"<dt>Polynomials</dt><dd>(.*?)</dd>", page)
-        return found[1] if found else ""
-
-    assert facts(method="gaussian") == "least squares under the Gaussian of each block’s inputs"
-    assert facts(method="samples", bound=3.0).endswith("; straight lines beyond 3 standard deviations")
-    assert facts() == ""
-
-
 def test_sections_without_results_are_left_out(tmp_path):
     page = write_lm_report(LmResults({"version": "1"}, (), ()), tmp_path / "report.html").read_text(encoding="utf-8")
     assert sections(page) == ["rerun"]
@@ -227,15 +213,6 @@ def test_features_by_themselves_make_a_page(window, tmp_path):
     for wrong in ([], ["feature"]):
         with pytest.raises(TypeError, match="readings must be features as read_features returns them"):
             feature_page(wrong, path)
-
-
-def test_a_page_of_many_features_stays_small(tmp_path):
-    rng = np.random.default_rng(2)
-    one = reading(rng, BLOCKS[0], "principal", 0, contexts=10)
-    wide = tuple(replace(c, tokens=c.tokens * 3, values=c.values * 3) for c in one.positive)
-    one = replace(one, positive=wide, negative=wide)
-    many = [replace(one, block=f"model.layers.{i}.mlp", rank=k) for i in range(30) for k in range(10)]
-    assert feature_page(many, tmp_path / "many.html").stat().st_size < 3e6
 
 
 def test_choosing_block_and_degree_colours_the_prompt(browser):

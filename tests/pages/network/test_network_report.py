@@ -32,6 +32,10 @@ def data(n: int = 200, d: int = 5, seed: int = 1) -> np.ndarray:
     return rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) * np.logspace(-1, 1, d) + np.arange(d)
 
 
+def of_two(n: int, d: int) -> mp.GaussianMixture:
+    return mp.GaussianMixture.from_labels(data(n, d), np.arange(n) % 2)
+
+
 def words(markup: str) -> str:
     return re.sub(r"<[^>]+>", "", markup)
 
@@ -42,9 +46,6 @@ def section(page: str, anchor: str) -> str:
 
 def written(tmp_path, *arguments: Any, **options: Any) -> str:
     return mp.report(*arguments, out=tmp_path / "report.html", **options).read_text(encoding="utf-8")
-
-
-# -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def test_degrees_and_errors_are_those_of_the_library(tmp_path):
@@ -226,18 +227,6 @@ def test_data_that_are_not_like_the_gaussian(tmp_path):
     assert hint not in words(written(tmp_path, network(d=5, o=1), data(), degree=2))
 
 
-# -- kinds of networks, data and inputs --------------------------------------------------------------------------------
-
-
-def test_words_as_labels_name_the_outputs(tmp_path):
-    x = data()
-    labels = np.array(["setosa", "versicolor", "virginica"])[np.arange(len(x)) % 3]
-    page = written(tmp_path, network(d=5, o=3), x, labels, outputs=["setosa", "versicolor", "virginica"])
-    assert "<span>versicolor</span>" in page and ">virginica<" in page
-    one = written(tmp_path, network(d=5, o=1), x, np.where(x[:, 0] > 0, "yes", "no"), outputs=["yes"])
-    assert "2 classes" in one and "correct" in one
-
-
 def test_images(tmp_path):
     x = data(80, 12)
     x[:, 3] = 0.0  # a pixel that is always the same
@@ -309,18 +298,8 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
         pytest.param(network("GLU", "silu", d=3), data(50, 3), {"degree": 4}, id="gated, degree 4"),
         pytest.param(network(d=3), data(50, 3), {"inputs": mp.Gaussian.standard(3)}, id="other inputs"),
         pytest.param(network(d=3), data(50, 3), {"inputs": mp.Samples(data(50, 3))}, id="samples"),
-        pytest.param(
-            network(d=3),
-            data(50, 3),
-            {"inputs": mp.GaussianMixture.from_labels(data(50, 3), np.arange(50) % 2)},
-            id="mixture",
-        ),
-        pytest.param(
-            network(d=40),
-            data(90, 40),
-            {"inputs": mp.GaussianMixture.from_labels(data(90, 40), np.arange(90) % 2), "degree": 3},
-            id="too many monomials",
-        ),
+        pytest.param(network(d=3), data(50, 3), {"inputs": of_two(50, 3)}, id="mixture"),
+        pytest.param(network(d=40), data(90, 40), {"inputs": of_two(90, 40), "degree": 3}, id="too many monomials"),
         pytest.param(mp.Affine([[1.0, 2.0, 3.0]], [1.0]), data(50, 3), {}, id="linear"),
         pytest.param(network(d=3, o=40), data(50, 3), {"examples": 0}, id="many outputs, no examples"),
     ],
@@ -337,18 +316,10 @@ def test_a_page_for(tmp_path, net, x, options):
     assert shown in words(section(page, "degrees"))
 
 
-def test_a_linear_network_has_no_interactions(tmp_path):
-    page = written(tmp_path, mp.Affine([[1.0, 2.0, 3.0]], [1.0]), data(50, 3))
-    assert "up to degree 2 the network is linear" in page and 'id="features"' not in page
-
-
 def test_many_outputs_show_those_of_largest_variance():
     net, x = network(d=3, o=40), data(50, 3)
     fits = fit_degrees(check_subject(net, x), 1, lambda note: None)
     assert len(fits.shown) == 12 and set(fits.shown) == set(np.argsort(net(x).var(axis=0))[-12:].tolist())
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

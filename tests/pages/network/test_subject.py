@@ -8,7 +8,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.pages.network.subject import check_subject, distinct
+from mlpoly.pages.network.subject import check_subject
 
 NET, ONE = network(d=4, o=3), network(d=4, o=1)
 X = np.random.default_rng(0).standard_normal((20, 4))
@@ -114,13 +114,3 @@ def test_names_come_from_the_inputs_or_the_columns():
     assert check_subject(NET, X, inputs=mp.Gaussian.from_samples(frame)).names == tuple("abcd")
     assert check_subject(NET, X).names == ("x0", "x1", "x2", "x3")
     assert check_subject(NET, X, image_shape=(2, 2)).names == ("x1,1", "x1,2", "x2,1", "x2,2")
-
-
-def test_a_constant_input_has_no_spread():
-    x = X.copy()
-    x[:, 1] = 0.1  # whose mean is not exactly 0.1
-    assert (check_subject(NET, x).spread > 0).tolist() == [True, False, True, True]
-
-
-def test_distinct():
-    assert distinct(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]

@@ -99,9 +99,6 @@ def fit(results: Results, degree: int, inputs: str):
     return [p for p in results.dynamics if (p.degree, p.inputs) == (degree, inputs)]
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
-
-
 def test_it_asks_for_nothing(source, parsed):
     assert_harmless(source)
     for address in parsed.values("src"):
@@ -157,12 +154,6 @@ def test_summary_has_the_numbers(parsed, results):
 def test_links_to_the_files_beside_it(parsed):
     names = [a for a in parsed.values("href") if not a.startswith("#")]
     assert names == ["results/training.json", "figures/a%20%231.pdf", "figures/fvu.pdf", "tables/points.csv"]
-
-
-def test_rerun(parsed, results):
-    assert results.about["command"] in parsed.text
-    for name in ("train.weight_decay", "fits.shrinkage", "accelerator", "dynamics"):
-        assert name in parsed.text
 
 
 def test_everything_is_escaped(tmp_path):
@@ -228,9 +219,6 @@ def test_viewer_holds_the_vectors(parsed, results):
     # Signs are chosen so that the film does not flicker.
     overlap = (shown[1:, :, :-1] * shown[:-1, :, :-1]).sum(-1)
     assert overlap.min() > -0.02  # of unit vectors, to the rounding of the bytes
-
-
-# -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -330,21 +318,6 @@ def test_pictures_have_the_colours_of_the_vectors(browser, results):
     assert float(text.replace("−", "-")) == pytest.approx(step.negative[0], rel=5e-3)
 
 
-def test_class_buttons_and_play(browser):
-    before = canvases(browser)
-    press_button(browser, "viewer", "5")
-    assert all(a != b for a, b in zip(before, canvases(browser), strict=True))
-    label = "return document.querySelector('.positive canvas').getAttribute('aria-label')"
-    assert "class 5, step 16384" in browser.run(label)
-    button = "document.querySelector('button.play')"
-    browser.run(f"{button}.click()")
-    assert browser.run(f"return {button}.textContent") == "Pause"
-    assert "step 0," in browser.run(label)
-    browser.wait("return Number(document.querySelector('.player input').value) >= 2")
-    browser.run(f"{button}.click()")
-    assert browser.run(f"return {button}.textContent") == "Play"
-
-
 @pytest.mark.parametrize("width", [390, 320, 800])
 def test_narrow_windows(browser, width):
     browser.resize(width, 800)
@@ -358,28 +331,6 @@ def test_narrow_windows(browser, width):
         " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
-
-
-def test_numbers_do_not_break(browser):
-    """No digit at the end of one line and the beginning of the next, in the narrowest window."""
-    browser.resize(320, 800)
-    broken = browser.run(
-        """
-        const found = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-        while (walker.nextNode()) {
-          const node = walker.currentNode, range = document.createRange();
-          if (!node.parentElement.checkVisibility() || node.parentElement.closest('script, style, svg, pre')) continue;
-          for (const match of node.textContent.matchAll(new RegExp(arguments[0], 'g'))) {
-            range.setStart(node, match.index);
-            range.setEnd(node, match.index + match[0].length);
-            if (range.getClientRects().length > 1) found.push([match[0], node.textContent]);
-          }
-        }
-        return found;
-        """,
-        "[+−]?\\d[\\d.\u202f]*(\u202f?%|\u00a0×\u00a010[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?",
-    )
-    assert broken == []
 
 
 def test_dark_and_print(browser):
@@ -396,8 +347,3 @@ def test_dark_and_print(browser):
     browser.wait(f"return document.querySelector('#plot-fvu .space').layout.font.color === '{light[1]}'")
     assert browser.run("return document.querySelector('.controls').checkVisibility()") is False
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-
-
-def test_copy(browser, results):
-    browser.run("document.querySelector('button.copy').click()")
-    browser.wait("return ['Copied', 'Selected'].includes(document.querySelector('button.copy').textContent)")

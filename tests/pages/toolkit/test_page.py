@@ -14,8 +14,8 @@ from PIL import Image as image_module
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.embedded import DIVERGING, pack_images, picture, to_json
 from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import counted, duration, listing, number, percent, signed, span
-from mlpoly.pages.toolkit.widgets import formula, options, table, variable, verdict
+from mlpoly.pages.toolkit.numbers import number
+from mlpoly.pages.toolkit.widgets import formula, variable
 
 
 def test_json():
@@ -67,12 +67,6 @@ def test_half_of_a_surrogate_pair_does_not_cost_the_page(tmp_path):
     assert '>{"token":"\\ud800"}<' in text  # which JSON reads as what it was
 
 
-def test_table():
-    made = table(("Name", "Value"), [("a", 0.123456), ("b", math.nan)])
-    assert "0.123" in made and "–" in made and made.count('class="number"') == 3
-    assert options({"a": {"b": 1, "c": [1, 2]}, "d": "x"}) == [("a.b", "1"), ("a.c", "[1, 2]"), ("d", "x")]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.0, "0"), (0.123456, "0.123"), (-2.5, "−2.50"), (3.0, "3"), (1234.5, "1\u202f234"), (16384, "16\u202f384"),
@@ -80,17 +74,6 @@ def test_table():
 )  # fmt: skip
 def test_numbers(value, text):
     assert number(value) == text
-
-
-def test_words():
-    assert (signed(1.0), signed(-1.0), signed(0.0)) == ("+1", "−1", "0")
-    assert percent(0.12345) == "12.3\u202f%"
-    assert [percent(v, None) for v in (0.16271, 0.0011912, math.nan)] == ["16.3\u202f%", "0.119\u202f%", "–"]
-    assert span([0.011, 0.013, math.nan]) == "0.0110 to 0.0130" and span([2.0, 2.0]) == "2" and span([]) == "–"
-    assert span([0.02, 0.03], percent) == "2.0 to 3.0\u202f%"
-    assert [duration(s) for s in (9.3, 312.4, 8000)] == ["9.30\u202fs", "5.21\u202fmin", "2.22\u202fh"]
-    assert [listing(x) for x in ([], [1], [1, 2], [1, 2, 3])] == ["", "1", "1 and 2", "1, 2 and 3"]
-    assert (counted(1, "seed"), counted(3, "seed")) == ("1 seed", "3 seeds")
 
 
 def test_formula():
@@ -104,8 +87,3 @@ def test_formula():
     cubic = formula(variable("q", 1), [(2.0, [x, x, x, y])], words=True)
     assert re.sub(r"<[^>]+>", "", cubic) == "q1= 2·x3·y2,3" and "<msub><mi>q</mi>" in cubic
     assert 'title="a &lt; b"' in variable("a…b", title="a < b")
-
-
-def test_verdict():
-    assert verdict(None) == '<span class="verdict open">cannot be judged</span>'
-    assert "yes" in verdict(True) and "no" in verdict(False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from plotly import graph_objects
 
-from mlpoly.charts.chart import Area, Axis, Bars, Chart, Curve, HeatMap, Panel, Points
+from mlpoly.charts.chart import Axis, Bars, Chart, Curve, HeatMap, Panel, Points
 from mlpoly.pages.toolkit.plot import heat_maps, plain_text, plot, plot_data
 
 X = (0, 1, 4)
@@ -44,14 +44,6 @@ def test_layout():
     }  # fmt: skip
     assert [(s["x0"], s["y0"]) for s in layout["shapes"]] == [(2, 0), (0, 0.5)]
     assert [a["text"] for a in layout["annotations"]] == ["half"]
-
-
-def test_areas_and_bars():
-    area, bars = Area("a", X, (1.0, 2.0, 3.0), "area-1"), Bars("b", (0, 1), (1.0, 2.0), "blue", names=("up", "down"))
-    first, second = plot_data(Chart("", [Panel([area, bars], Axis(), Axis())]))["traces"]
-    assert first["stackgroup"] and first["fillcolor"] == "var(--area-1)"
-    assert second["type"] == "bar" and second["customdata"] == [["up"], ["down"]]
-    assert "%{customdata[0]}" in second["hovertemplate"]
 
 
 def test_views_share_their_traces_and_have_two_scales():

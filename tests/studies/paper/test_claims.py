@@ -60,9 +60,6 @@ def flat(value):
     return lambda step: value
 
 
-# -- all together ------------------------------------------------------------------------------------------------------
-
-
 def test_all_hold_as_in_the_paper():
     claims = judge_claims(as_in_the_paper((0, 1)))
     assert [c.name for c in claims] == [ORDER, FALL, KL, RISE, FLAT, EXPLAINED, BAND, SMOOTH]
@@ -101,9 +98,6 @@ def test_network_that_is_a_polynomial():
     points = curve(1, flat(0.0), **zero) + curve(2, flat(0.0), **zero)
     holds = {c.name: c.holds for c in judge_claims(points)}
     assert holds[RISE] is holds[FLAT] is holds[BAND] is None
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
 
 
 LATE, STILL = curve(1, lambda s: 1.0 if s >= 4096 else 0.1), curve(1, flat(0.1))
@@ -211,9 +205,6 @@ def test_features_are_for_the_eye():
     assert EYE not in [c.name for c in judge_claims(as_in_the_paper())]
 
 
-# -- attack ------------------------------------------------------------------------------------------------------------
-
-
 def ablations(network, linear=None, quadratic=None, seed=0, step=512, directions="singular"):
     linear, quadratic = linear or network, quadratic or network
     rows = zip(network, linear, quadratic, strict=True)
@@ -282,9 +273,6 @@ def test_lockstep():
     assert still.holds is None  # what does not move has no correlation
     assert "unknown" in still.measured
     assert "80.0%" in still.measured
-
-
-# -- the exact curve ---------------------------------------------------------------------------------------------------
 
 
 def test_exact_beside_sampled():

@@ -49,9 +49,6 @@ def whole(tmp_path_factory) -> TrainingRun:
     return train(IMAGES, tmp_path_factory.mktemp("whole"), CONFIG)
 
 
-# -- what it does ------------------------------------------------------------------------------------------------------
-
-
 def test_points_against_plain_numpy(whole):
     for p in training_points(whole, IMAGES)[::3]:
         w = {name: a.astype(float) for name, a in weights(whole, p.step).items()}
@@ -148,9 +145,6 @@ def test_batch_larger_than_the_data(tmp_path):
     config = replace(CONFIG, batch_size=10_000, steps=8)
     points = training_points(train(IMAGES, tmp_path, config), IMAGES)
     assert points[-1].train_loss < points[0].train_loss
-
-
-# -- going on ----------------------------------------------------------------------------------------------------------
 
 
 def test_longer_run_continues_a_shorter_one(whole, tmp_path):
@@ -258,9 +252,6 @@ def test_killed_process(tmp_path):
         run = train(IMAGES, folder, LONG)
     assert begun == [header["step"]]
     assert_same_weights(run, train(IMAGES, tmp_path / "whole", LONG))
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
-from mlpoly.networks.from_layers import Layout
+from mlpoly.networks.assemble import Layout
 from mlpoly.progress_bars import progress_bar
 
 __all__ = ["report"]
