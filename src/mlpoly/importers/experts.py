@@ -78,22 +78,19 @@ class Expert(nn.Module):
             biases = (None, None) if b1 is None else (b1[gate], b1[up])
             net = GLU(W1[gate], biases[0], W1[up], biases[1], W2, b2, activation)
         unlike = f"an expert of {type(stacked).__name__} has weights as in Mixtral, but is not the block they form"
-        check_computes(self._alone(), net, unlike, _REMEDY)
+        alone = self
+        if "forward" not in vars(stacked):  # which would be patched for this very module
+            # A copy that holds no other expert, so that checking it in float32 does not widen them all.
+            made: Any = object.__new__(type(stacked))
+            vars(made).update(vars(stacked))
+            own = slice(self.number, self.number + 1)
+            made._parameters = {n: None if p is None else p.detach()[own] for n, p in stacked._parameters.items()}
+            made.num_experts = 1
+            if hasattr(stacked, "config"):  # kernels for the whole may refuse other dtypes
+                made.config = SimpleNamespace(_experts_implementation="eager")
+            alone = Expert(made, 0)
+        check_computes(alone, net, unlike, _REMEDY)
         return net
-
-    def _alone(self) -> "Expert":
-        """The expert of a copy that holds no other, so that checking it in float32 does not widen them all."""
-        stacked: Any = self.stacked
-        if "forward" in vars(stacked):  # patched for this very module
-            return self
-        made: Any = object.__new__(type(stacked))
-        vars(made).update(vars(stacked))
-        own = slice(self.number, self.number + 1)
-        made._parameters = {n: None if p is None else p.detach()[own] for n, p in stacked._parameters.items()}
-        made.num_experts = 1
-        if hasattr(stacked, "config"):  # kernels for the whole may refuse other dtypes
-            made.config = SimpleNamespace(_experts_implementation="eager")
-        return Expert(made, 0)
 
 
 class _RoutedExperts(nn.Module):

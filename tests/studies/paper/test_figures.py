@@ -10,7 +10,7 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures.curves import (
+from mlpoly.studies.paper.curves import (
     ablation_chart,
     accuracy_chart,
     curve_over_seeds,
@@ -18,7 +18,7 @@ from mlpoly.studies.paper.figures.curves import (
     fit_name,
     spectrum_chart,
 )
-from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
+from mlpoly.studies.paper.figures import attack_gallery, training_gallery
 
 CLASSES = [*"01234", "five", *"6789"]
 MODELS = ("network", "linear", "quadratic")

@@ -96,9 +96,9 @@ def evaluate(
 ) -> Evaluation:
     """Measure what it costs to replace the blocks of a model, beside three simpler replacements.
 
-    Language models are measured by the cross-entropy and the divergence of their predictions, classifiers (of images,
-    texts, sounds) by the divergence, and by the cross-entropy where a batch has "labels" (b,). Models without a head
-    are measured by the mean cosine of their last hidden states with those of the model as it is.
+    Language models are measured by the cross-entropy and the divergence of their predictions, classifiers by the
+    divergence, and by the cross-entropy where a batch has "labels" (b,); models without a head by the mean cosine of
+    their last hidden states with those of the model as it is.
 
     Parameters
     ----------
@@ -110,17 +110,16 @@ def evaluate(
         Batches, as `collect` takes them. Padding is neither a prediction nor a target. An encoder-decoder predicts the
         next of its "decoder_input_ids", or the "labels" at the same positions.
     baselines : sequence of {"removed", "mean", "linear"}
-        Simpler replacements of the same blocks: zero, their mean output, and the affine map of their input that is
-        closest to them on `calibration`.
+        Simpler replacements: zero, the mean output of each block, and the affine map closest to it.
     calibration : iterable, optional
         Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
     each : bool
         Whether to replace each block alone as well, by its polynomial.
     others : mapping from str to Conversion or mapping, optional
-        More replacements to compare with, as `polys`, by a name for each.
+        More replacements to compare with, by a name for each.
     next_token : bool
-        Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
-        position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
+        Whether predictions are of the next token, as in a causal model. Otherwise they are of the batch's "labels" at
+        the same positions, where these are not -100.
 
     Examples
     --------

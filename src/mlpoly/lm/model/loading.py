@@ -1,5 +1,9 @@
-"""Models of Hugging Face transformers from a folder, a GGUF file or the hub; no code of a checkpoint is run."""
+"""Models of Hugging Face transformers from a folder, a GGUF file or the hub, and who they are, by their weights.
 
+No code of a checkpoint is run.
+"""
+
+import hashlib
 import warnings
 from os import PathLike
 from pathlib import Path
@@ -7,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from mlpoly.extras import library
 from mlpoly.lm.example import EXAMPLE
@@ -15,6 +20,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "sp
 
 # Errors of transformers for a checkpoint that is missing, damaged or of an unknown kind.
 _FAILURES = (OSError, ValueError, ImportError, RuntimeError, KeyError, SafetensorError)
+_SAMPLED = 64  # values of each parameter that enter the fingerprint
 
 
 def load_model(
@@ -153,3 +159,32 @@ def _explained(place: str, error: Exception, what: str = "the model") -> Excepti
         f"{place!r} is not a local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
         f"network and HF_HUB_OFFLINE, or name a folder."
     )
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """Name, class, revision, dtype and a fingerprint of the weights."""
+    config = getattr(model, "config", None)
+    first = next(model.parameters(), None)
+    name = str(getattr(config, "_name_or_path", "") or "")
+    if name and Path(name).exists():  # the last part alone, which means the same on every machine
+        name = Path(name).resolve().name
+    return {
+        "model": name or type(model).__name__,
+        "architecture": type(model).__name__,
+        "commit": getattr(config, "_commit_hash", None),
+        "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
+        "weights": weights_fingerprint(model),
+    }
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """SHA-256 over names, shapes and a few values of every parameter: cheap, and changed by any training."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        digest.update(f"{name}{tuple(weight.shape)}{weight.dtype}".encode())
+        if weight.is_meta or weight.numel() == 0:
+            continue
+        flat = weight.detach().reshape(-1)
+        step = max(flat.shape[0] // _SAMPLED, 1)
+        digest.update(flat[::step][:_SAMPLED].cpu().double().numpy().tobytes())
+    return digest.hexdigest()

@@ -18,7 +18,7 @@ from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block
 from mlpoly.inputs import MomentAccumulator
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import describe_model
 from mlpoly.lm.model.running import check_reached, watching
 from mlpoly.lm.moments.block_moments import MOMENTS_FILE, Moments, read_moments, write_moments
 from mlpoly.lm.moments.groups import Groups, as_grouping
@@ -45,10 +45,9 @@ def collect(
 ) -> Moments:
     """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
-    The model runs in evaluation mode, without its language-model head. The inputs of an expert of a mixture are those
-    of the tokens that are routed to it; experts that get none are left out, with a warning. Under torchrun (see
-    `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs its part of them, and
-    all return the moments of the whole.
+    The inputs of an expert of a mixture are those of the tokens that are routed to it; experts that get none are left
+    out, with a warning. Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same
+    batches: each runs its part of them, and all return the moments of the whole.
 
     Parameters
     ----------
@@ -61,23 +60,21 @@ def collect(
     blocks : str or sequence of str, optional
         Names or patterns of blocks, "model.layers.*.mlp"; see `mlpoly.importers.find_blocks`. All blocks by default.
     groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
-        Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length;
-        clusters of inputs, four by default; or a function of inputs x (n, d), positions (n,) and token ids (n,), -1
-        where there are none, that returns the number of the group of each (n,).
+        Tokens with moments of their own: none; the first of each sequence; inputs of unusual length; clusters of
+        inputs, four by default; or a function from inputs x (n, d), positions (n,) and token ids (n,), -1 where there
+        are none, to numbers of groups (n,).
     tokens : int, optional
         Number of tokens to use, exactly; by default all.
     mask : callable, optional
         Function from token ids (b, t) to booleans (b, t), which positions count besides padding:
         ``lambda ids: ids != bos``.
     precision : "single" or "double", optional
-        Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
-        the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
+        Precision of the products of a few thousand inputs, which are added up in float64. By default double on the CPU
+        up to 1024 inputs wide, and single elsewhere: good to about 1e-5 of the variances.
     save_to, save_every : path, float, optional
-        Folder for the result and for what is done so far, saved every so many seconds (more rarely where a save takes
-        long). If the pass is killed, the same call resumes it, unless `groups` is a function of your own: whether it
-        is still the same cannot be seen.
+        Folder for the result and for what is done so far, saved every so many seconds.
     resume : bool
-        Whether to resume the pass that `save_to` holds, instead of starting again.
+        Whether to resume the pass that `save_to` holds, unless `groups` is a function of your own.
 
     Examples
     --------

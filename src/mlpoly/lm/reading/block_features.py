@@ -11,7 +11,7 @@ from mlpoly.arrays import as_integer, to_numpy
 from mlpoly.features import decompose, eigenfeatures, principal_forms
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.inputs import Gaussian
-from mlpoly.lm.model.identity import weights_fingerprint
+from mlpoly.lm.model.loading import weights_fingerprint
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.reading.feature_set import FeatureKind, FeatureSet, blocks_named

@@ -71,7 +71,9 @@ def summary(subject: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         show, what = (percent, "correct") if subject.task == "classes" else (number, "R² with the labels")
         items += [(show(fits.score), what, "the network, on the data")]
         items += [(show(best.score), what, f"the {polynomial}, on the data")]
-        if _is_useless(subject, fits.score):
+        # Do the mean of the labels, or their most frequent class, as well as the network?
+        common = np.bincount(np.asarray(subject.targets)).max() / len(subject.x) if subject.task == "classes" else 0.0
+        if fits.score < 1 and (fits.score <= common if subject.task == "classes" else fits.score < 0):
             said += (
                 " The network itself is no better than a constant on these data: was it trained on scaled inputs or "
                 "targets? Pass the data as they were in training, or put the scaler into the network (an nn.Linear in "
@@ -90,10 +92,3 @@ def summary(subject: Subject, fits: Fits) -> tuple[str | Markup, ...]:
         "Pictures": f"of the {len(fits.shown)} outputs of largest variance" if len(fits.shown) < o else "",
     }
     return said, tiles(items), facts(kinds)
-
-
-def _is_useless(subject: Subject, score: float) -> bool:
-    """Whether the mean of the labels, or their most frequent class, does as well as the network."""
-    if subject.task != "classes":
-        return score < 0
-    return score < 1 and score <= np.bincount(np.asarray(subject.targets)).max() / len(subject.x)

@@ -14,8 +14,7 @@ from torch import Tensor
 from mlpoly.importers import find_blocks
 from mlpoly.lm.conversion.conversion import discard
 from mlpoly.lm.example.language import example_text
-from mlpoly.lm.model.identity import describe_model
-from mlpoly.lm.model.loading import load_model
+from mlpoly.lm.model.loading import describe_model, load_model
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
