@@ -12,7 +12,7 @@ import mlpoly as mp
 from mlpoly.fitting.deep import on_samples
 from mlpoly.fitting.deep.layerwise import GUARDS
 from mlpoly.polynomials import ComposedPolynomial
-from mlpoly.records import map_arrays, replace, trusted
+from mlpoly.records import replace, trusted
 
 D = 4
 X = points(D)
@@ -157,21 +157,6 @@ def test_a_layer_brings_the_values_as_close_as_least_squares():
     best = design @ np.linalg.lstsq(design, net(x), rcond=None)[0]
     one, two = (((p - net(x)) ** 2).sum() for p in (last(before), best))
     assert one <= two * (1 + 1e-9)  # neurons that hardly contribute keep their weights, and here these are constant
-
-
-def test_layers_are_fitted_by_themselves_where_nothing_can_be_chosen():
-    net = chain(sizes=(12, 8, 8, 2))
-    for inputs, there in (
-        (rare(99, 0), net),
-        (make(rare(500, 0), TORCH64), map_arrays(in_library(net, TORCH64), lambda a: a.requires_grad_())),
-    ):
-        report = mp.fit(there, inputs, 2, method="composed").report
-        assert report.details["kind"] == "neuronwise" and report.fvu is None
-    steep = mp.Chain(
-        [network("MLP", "relu", 12, 8, None, seed=s, scale=40.0) for s in (1,)] + [chain(sizes=(8, 8, 8, 8, 2))]
-    )
-    poly = mp.fit(steep, np.exp(3 * np.random.default_rng(0).normal(size=(300, 12))), 9, method="composed")
-    assert poly.report.details["kind"] == "neuronwise"
 
 
 def test_deeper_polynomials_come_closer_with_their_degree():

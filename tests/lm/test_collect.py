@@ -92,16 +92,6 @@ def test_an_encoder_of_sounds_runs_without_its_decoder() -> None:
     assert_moments(collect(model, batches, name).gaussian(name), recorded(model, whole)[name])
 
 
-def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
-    model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
-
-    with pytest.raises(KeyboardInterrupt):
-        collect(model, interrupted(batches, 2), save_to=tmp_path, save_every=0)
-    with pytest.raises(ValueError, match="not that of the pass to be resumed"):
-        collect(model, batches[::-1], save_to=tmp_path)
-    assert_same_moments(collect(model, batches, save_to=tmp_path), collect(model, batches))
-
-
 def test_dtypes_of_distributions() -> None:
     moments, weight, name = collect(llama(), token_ids(4)), torch.ones(2).bfloat16(), "model.layers.0.mlp"
     for like, dtype in ((weight, torch.float32), (None, torch.float64)):
@@ -473,12 +463,6 @@ def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(
         Moments.load(path)
 
 
-def test_moments_without_a_pass_are_not_resumed(tmp_path: Path) -> None:
-    collect(gpt2(), token_ids(1)).save(tmp_path)
-    with pytest.raises(mp.FileFormatError, match=r"moments.safetensors has no progress"):
-        collect(gpt2(), token_ids(1), save_to=tmp_path)
-
-
 def test_merge_equals_the_whole() -> None:
     model, batches = llama(), token_ids(5)
     whole = collect(model, batches, groups="first")
@@ -509,18 +493,6 @@ def test_wrapped_model_gets_the_attention_mask() -> None:
     plain, wrapped = collect(bert(), [batch]), collect(Wrapper(bert()), [batch])
     for name in plain.names:
         assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
-
-
-def test_merge_keeps_groups_that_only_one_has() -> None:
-    model, batches = llama(), token_ids(3)
-
-    def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.full_like(tokens, len(x))
-
-    small, large = (collect(model, given, groups=by_size) for given in (batches[:1], [torch.cat(batches)]))
-    merged = large.merge(small).groups(small.names[0])
-    assert list(merged) == [21, 63]
-    assert merged[21] is small.groups(small.names[0])[21]
 
 
 def test_merge_refuses_what_does_not_belong_together() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
@@ -32,12 +31,13 @@ class Affine(Layer):
 
     W: Array
     b: Array | None = None
-    names: Any = static(default=None)
-    output_names: Any = static(default=None)
+    names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
-        set_weights(self, {"W": W, "b": check_bias("b", self.b, W.shape[0])})
+        weights = {"W": W, "b": check_bias("b", self.b, W.shape[0])}
+        set_weights(self, weights, self.names, self.output_names)
 
     @property
     def activation(self) -> Activation:  # type: ignore[override]

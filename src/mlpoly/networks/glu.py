@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
+from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -38,25 +39,35 @@ class GLU(Layer):
     W_gate: Array
     b_gate: Array | None
     W_up: Array
-    b_up: Array | None = None
-    W_down: Array | None = None
-    b_down: Array | None = None
-    activation: Any = static(default="silu")
-    names: Any = static(default=None)
-    output_names: Any = static(default=None)
+    b_up: Array | None
+    W_down: Array | None
+    b_down: Array | None
+    activation: Activation = static()
+    names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
-    def __post_init__(self) -> None:
-        W_gate = check_weight("W_gate", self.W_gate, (None, None), "hidden units in rows, inputs in columns")
-        W_up = check_weight("W_up", self.W_up, tuple(W_gate.shape), "the same shape as W_gate")
-        h, W_down = W_gate.shape[0], self.W_down
-        hint = layout_hint("W_gate", W_gate, self.b_gate, "W_down", W_down)
+    def __init__(
+        self,
+        W_gate: Array,
+        b_gate: Array | None,
+        W_up: Array,
+        b_up: Array | None = None,
+        W_down: Array | None = None,
+        b_down: Array | None = None,
+        activation: str | Activation | Callable[[Array], Array] = "silu",
+        names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> None:
+        W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
+        W_up = check_weight("W_up", W_up, tuple(W_gate.shape), "the same shape as W_gate")
+        h, hint = W_gate.shape[0], layout_hint("W_gate", W_gate, b_gate, "W_down", W_down)
         if W_down is not None:
             meaning = "outputs in rows, as many columns as W_gate has rows" + hint
             W_down = check_weight("W_down", W_down, (None, h), meaning)
-        b_gate, b_up = check_bias("b_gate", self.b_gate, h, hint), check_bias("b_up", self.b_up, h)
-        b_down = check_bias("b_down", self.b_down, h if W_down is None else W_down.shape[0])
+        b_gate, b_up = check_bias("b_gate", b_gate, h, hint), check_bias("b_up", b_up, h)
+        b_down = check_bias("b_down", b_down, h if W_down is None else W_down.shape[0])
         weights = {"W_gate": W_gate, "b_gate": b_gate, "W_up": W_up, "b_up": b_up, "W_down": W_down, "b_down": b_down}
-        set_weights(self, weights)
+        set_weights(self, weights, names, output_names, activation=get(activation))
 
     @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:

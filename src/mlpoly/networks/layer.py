@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
-from mlpoly.activations import Activation, get
+from mlpoly.activations import Activation
 from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, on, promote
 from mlpoly.arrays.checks import check_finite, check_names, check_points, check_shape
 from mlpoly.records import arrays_of, map_arrays, record, replace
@@ -236,19 +236,17 @@ def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -
     return f"; these look transposed: {first} is (h, d) and {last} (o, h) as in PyTorch; use {remedy}"
 
 
-def set_weights(layer: Any, weights: dict[str, Array | None]) -> None:
+def set_weights(layer: Any, weights: dict[str, Array | None], names: Any, output_names: Any, **static: Any) -> None:
     """Fill the fields of a layer with weights of one array library, device and dtype; it needs inputs and outputs."""
     namespace(**weights)
     dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
     if len(set(dtypes.values())) > 1:
         kinds = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
         raise TypeError(f"weights have different dtypes ({kinds}); convert them to one.")
-    for name, value in weights.items():
+    for name, value in {**weights, **static}.items():
         object.__setattr__(layer, name, value)
-    if "activation" in vars(layer):
-        object.__setattr__(layer, "activation", get(layer.activation))
     if layer.dim_in == 0 or layer.dim_out == 0:  # without hidden units it is a constant
         missing = "inputs" if layer.dim_in == 0 else "outputs"
         raise ValueError(f"{layer!r} has no {missing}; a network needs at least one.")
-    object.__setattr__(layer, "names", check_names(layer.names, layer.dim_in))
-    object.__setattr__(layer, "output_names", check_names(layer.output_names, layer.dim_out, "output"))
+    object.__setattr__(layer, "names", check_names(names, layer.dim_in))
+    object.__setattr__(layer, "output_names", check_names(output_names, layer.dim_out, "output"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
 from mlpoly.networks.layer import Forms, Layer, Network, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
@@ -40,21 +41,31 @@ class MLP(Layer):
     """
 
     W1: Array
-    b1: Array | None = None
-    W2: Array | None = None
-    b2: Array | None = None
-    activation: Any = static(default="relu")
-    names: Any = static(default=None)
-    output_names: Any = static(default=None)
+    b1: Array | None
+    W2: Array | None
+    b2: Array | None
+    activation: Activation = static()
+    names: tuple[str, ...] | None = static(default=None)
+    output_names: tuple[str, ...] | None = static(default=None)
 
-    def __post_init__(self) -> None:
-        W1, W2 = check_weight("W1", self.W1, (None, None), "hidden units in rows, inputs in columns"), self.W2
+    def __init__(
+        self,
+        W1: Array,
+        b1: Array | None = None,
+        W2: Array | None = None,
+        b2: Array | None = None,
+        activation: str | Activation | Callable[[Array], Array] = "relu",
+        names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> None:
+        W1 = check_weight("W1", W1, (None, None), "hidden units in rows, inputs in columns")
         h = W1.shape[0]
-        hint = layout_hint("W1", W1, self.b1, "W2", W2)
+        hint = layout_hint("W1", W1, b1, "W2", W2)
         if W2 is not None:
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
-        b1, b2 = check_bias("b1", self.b1, h, hint), check_bias("b2", self.b2, h if W2 is None else W2.shape[0])
-        set_weights(self, {"W1": W1, "b1": b1, "W2": W2, "b2": b2})
+        b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
+        weights = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
+        set_weights(self, weights, names, output_names, activation=get(activation))
 
     @staticmethod
     def from_layers(

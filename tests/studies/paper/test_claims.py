@@ -76,18 +76,6 @@ def test_one_seed_that_fails_is_enough():
     assert holds[FLAT] is True
 
 
-@pytest.mark.parametrize("steps", [(0,), (0, 1), (0, 1, 2, 3)])
-def test_short_runs(steps):
-    """Too short for most: no errors, no warnings, and nothing is claimed."""
-    points = curve(1, linear_as_in_the_paper, steps) + curve(2, quadratic_as_in_the_paper, steps)
-    holds = {c.name: c.holds for c in judge_claims(points)}
-    assert [holds[name] for name in (ORDER, RISE, FLAT)] == [None] * 3
-    assert holds[EXPLAINED] is True
-    if len(steps) == 1:
-        assert holds[FALL] is holds[KL] is holds[SMOOTH] is None
-        assert "unknown" in judged(points, FALL).measured
-
-
 def test_network_that_is_a_polynomial():
     """Where nothing is left unexplained there is nothing to divide by."""
     zero = {"fvu_samples_error": flat(0.0), "kl_samples": flat(0.0)}
@@ -312,15 +300,3 @@ def test_smooth_exact_curve():
     without = judged([p for p in with_paper(0.1, 0.05) if p.inputs != "paper"], SMOOTH)
     assert without.holds is True
     assert "route" not in without.measured
-
-
-def test_rough_exact_curve():
-    rng = np.random.default_rng(0)
-    points = [
-        replace(p, fvu_mixture=p.fvu_mixture * math.exp(0.2 * rng.standard_normal())) if p.degree == 2 else p
-        for p in as_in_the_paper()
-    ]
-    found = judged(points, SMOOTH)
-    assert found.holds is False
-    exact = {p.step: math.log(p.fvu_samples / p.fvu_mixture) for p in points if p.degree == 2}
-    assert f"scatters about the exact one by {np.std(list(exact.values())):.2%}" in found.measured

@@ -191,26 +191,6 @@ def test_interrupt(whole, tmp_path, monkeypatch, at):
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
-def test_interrupt_while_saving(whole, tmp_path, monkeypatch):
-    """Between checkpoint and state, or before the checkpoint: at every fifth file."""
-    original, calls = training.write_tensors, count(1)
-
-    def write(*arguments):
-        if next(calls) % 5 == 0:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, "write_tensors", write)
-    for _ in range(10):
-        try:
-            run = train(IMAGES, tmp_path, CONFIG)
-        except KeyboardInterrupt:
-            continue
-        break
-    assert next(calls) > 8
-    assert_same_weights(run, whole)
-
-
 SCRIPT = """
 import sys
 from support.small_studies import IMAGES, LONG
