@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from support.small_studies import blobs, changed, save
 
-import mlpoly
 from mlpoly import cli
 from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
@@ -138,12 +137,6 @@ print("imported:", *sys.modules)
     if not needed:
         ours = {f"mlpoly.{name}" for name in ("lm", "studies", "pages.toolkit", "charts")}
         assert not found & (ours | {"scipy.stats", "scipy.optimize"})
-
-
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version(capsys, flag):
-    assert main([flag]) == 0
-    assert capsys.readouterr() == (f"mlpoly {mlpoly.__version__}\n", "")
 
 
 @pytest.mark.parametrize(

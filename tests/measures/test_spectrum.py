@@ -146,14 +146,6 @@ def test_jumps_in_jax_float32(activation):
     assert_close(degree_spectrum(moved, mp.Gaussian.standard(2), degree=1).total, want[0], 1e-5)
 
 
-def test_traced_weights_are_refused(rng):
-    net = mlp(rng, d=2, h=2, o=1)
-    with pytest.raises(TypeError, match=r"outside jax\.jit"):
-        jax.jit(lambda W: degree_spectrum(mp.MLP(W, None, None, None, "relu"), mp.Gaussian.standard(2)).total)(
-            jax.numpy.asarray(net.W1)
-        )
-
-
 @pytest.fixture
 def pyplot(monkeypatch):
     """Pyplot without a display and without figures."""

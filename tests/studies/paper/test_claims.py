@@ -1,8 +1,5 @@
 """The paper's sentences, judged on invented curves for which the answer is known."""
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -261,42 +258,3 @@ def test_lockstep():
     assert still.holds is None  # what does not move has no correlation
     assert "unknown" in still.measured
     assert "80.0%" in still.measured
-
-
-def test_exact_beside_sampled():
-    def points(distance):
-        """One of the 32 points lies some standard errors (each 1 % of the value) away."""
-        made = as_in_the_paper()
-        p = made[5]
-        made[5] = replace(p, fvu_samples=p.fvu_mixture * (1 + 0.01 * distance))
-        return made
-
-    inside, outside = judged(points(2.9), BAND), judged(points(7), BAND)
-    assert (inside.holds, outside.holds) == (True, False)
-    assert judged(points(3.1), BAND).holds is False  # one of 32 is more than one in fifty
-    assert "32 of 32 points lie within 3 standard errors of the sampled one, the furthest at 2.9" in inside.measured
-    assert "31 of 32" in outside.measured
-    assert "the furthest at 7.0" in outside.measured
-    others = [*points(2.9), point(0, 2, 0.1, inputs="gaussian", fvu_samples=9.0)]
-    assert judged(others, BAND) == inside  # those of other inputs do not count
-
-
-def with_paper(excess, noise=0.0):
-    made, rng = as_in_the_paper(), np.random.default_rng(0)
-    made = [replace(p, fvu_samples=p.fvu_mixture * math.exp(noise * rng.standard_normal())) for p in made]
-    return made + [replace(p, inputs="paper", fvu_mixture=p.fvu_mixture * (1 + excess)) for p in made if p.degree == 2]
-
-
-def test_smooth_exact_curve():
-    holds = judged(with_paper(0.1, 0.05), SMOOTH)
-    assert holds.holds is True
-    assert (
-        "paper's route scatters about it by 0.00%; its FVU is 10.0% higher on average (10.0% to 10.0%)"
-        in holds.measured
-    )
-    below = judged(with_paper(-0.01, 0.05), SMOOTH)
-    assert below.holds is False  # SGD that is better than the exact optimum: it was none
-    assert "-1.0%" in below.measured
-    without = judged([p for p in with_paper(0.1, 0.05) if p.inputs != "paper"], SMOOTH)
-    assert without.holds is True
-    assert "route" not in without.measured
