@@ -197,9 +197,6 @@ def test_more_than_twelve_groups_are_drawn():
     assert_close(found.shapley[:, 0], squares / squares.sum(), 1e-12)  # every order gives the same
 
 
-# -- mixtures ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU", "RidgePolynomial", "ChaosPolynomial", "Chain", "BoundedPolynomial"])
 def test_mixture_against_brute_force(kind):
     """E[f | x_i] on a fine grid, by Bayes and quadrature by hand; the draws are within four of their errors."""
@@ -364,20 +361,8 @@ FLAT = mp.MLP(np.zeros((2, 3)), np.ones(2), None, None, "relu")
         ("name of the rest", lambda: sensitivity(NET, G, groups={"others": [0]}), ValueError,
          "two groups of the name 'others', which is that of all inputs in no group", "another name"),
         ("names twice", lambda: sensitivity(NET, G, groups={1: [0], "1": [1]}), ValueError, "of the name '1'; give"),
-<<<<<<< HEAD
-        ("sizes", lambda: sensitivity(NET, gaussian()), ValueError, "inputs"),
         ("few rows", lambda: sensitivity(NET, G.sample(6)), ValueError, "inputs have 6 rows, too few", "more rows"),
         ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
-        ("given index", lambda: mp.conditional_mean(NET, G, 3), ValueError, "known has the index 3"),
-        ("given twice", lambda: mp.conditional_mean(NET, G, [1, 1]), ValueError, "known has input 1 more than once"),
-=======
-        ("deep", lambda: sensitivity(DEEP, G), TypeError, "hidden layer"),
-        ("samples", lambda: sensitivity(NET, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
-        ("constant", lambda: sensitivity(FLAT, G), ValueError, "no variance"),
-        ("composed", lambda: sensitivity(mp.fit(DEEP, G, 2, method="composed"), G), TypeError, "ComposedPolynomial"),
-        ("polynomial under a mixture", lambda: sensitivity(mp.fit(NET, G), mixture(3)), TypeError, "needs a Gaussian"),
-        ("given deep", lambda: mp.conditional_mean(DEEP, G, 0), TypeError, "hidden layer"),
->>>>>>> main
         ("impossible", lambda: mp.conditional_mean(NET, LINE, [0, 1])(np.eye(2)), ValueError, "x has values", "occur"),
         ("columns", lambda: mp.conditional_mean(NET, G, 0)(np.zeros((4, 2))), ValueError, "x has shape", "known input"),
     ]
