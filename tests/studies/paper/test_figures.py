@@ -10,10 +10,15 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
 from mlpoly.pages.toolkit.numbers import percent
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart
-from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
-from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
-from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, fit_name, spectrum_chart
+from mlpoly.studies.paper.curves import (
+    ablation_chart,
+    accuracy_chart,
+    curve_over_seeds,
+    distance_chart,
+    fit_name,
+    spectrum_chart,
+)
+from mlpoly.studies.paper.figures import attack_gallery, training_gallery
 
 CLASSES = [*"01234", "five", *"6789"]
 MODELS = ("network", "linear", "quadratic")

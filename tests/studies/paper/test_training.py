@@ -20,9 +20,8 @@ import mlpoly as mp
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors
 from mlpoly.studies.paper import training
-from mlpoly.studies.paper.checkpoints import TrainingRun, checkpoint_steps
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
-from mlpoly.studies.paper.training import train, training_points
+from mlpoly.studies.paper.training import TrainingRun, checkpoint_steps, train, training_points
 
 
 def weights(run: TrainingRun, step: int) -> dict[str, np.ndarray]:
