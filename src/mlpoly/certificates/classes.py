@@ -1,7 +1,5 @@
 """Whether two classifiers choose the same class for every input of a region."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,13 +8,12 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from mlpoly.arrays import as_number
-from mlpoly.certificates.branch import widest
 from mlpoly.certificates.build import add
 from mlpoly.certificates.certify import checked_function
 from mlpoly.certificates.graph import Graph
 from mlpoly.certificates.region import Box, Region, regions
 from mlpoly.certificates.relaxation import Ranges
-from mlpoly.certificates.search import attained
+from mlpoly.certificates.search import attained, widest
 from mlpoly.measures.functions import check_functions
 from mlpoly.networks import Network
 from mlpoly.polynomials import Polynomial

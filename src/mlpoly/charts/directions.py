@@ -1,7 +1,5 @@
 """Eigenfeatures, principal forms, singular directions and decompositions of one polynomial: bars, curves or images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

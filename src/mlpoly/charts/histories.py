@@ -1,7 +1,5 @@
 """Fits iteration by iteration, and moments layer by layer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mlpoly.arrays import scalar, to_numpy

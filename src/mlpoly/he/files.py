@@ -1,7 +1,5 @@
 """Circuits and ciphertexts as files: safetensors with a JSON header; a circuit is checked in full when it is read."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from os import PathLike

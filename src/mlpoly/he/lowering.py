@@ -1,7 +1,5 @@
 """From a polynomial to a circuit: scales, shifts and coefficients folded into matrices."""
 
-from __future__ import annotations
-
 import math
 import sys
 from statistics import NormalDist

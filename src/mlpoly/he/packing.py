@@ -13,8 +13,6 @@ Rotations pull in what stands to the right, so the slots in which the result is 
 product. The input is therefore repeated over `Packing.block` slots, and as many blocks as fit hold a row each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ranges of a circuit: how likely an input is to leave them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ rows, where 24 are enough. A vector of plain numbers that is added first breaks 
 Microsoft SEAL as TenSEAL ships it, `tenseal.sealapi`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from os import PathLike
