@@ -1,7 +1,5 @@
 """One code path on NumPy, PyTorch and JAX: same numbers, same kind of array, gradients, jit, vmap."""
 
-import copy
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,6 @@ from support.backends import (
     NUMPY64,
     TORCH32,
     TORCH64,
-    Backend,
     assert_close,
     assert_same_kind,
     backends,
@@ -25,14 +22,12 @@ from support.inputs import points
 from support.polynomials import own_arrays
 
 import mlpoly as mp
-from mlpoly.arrays import host
 
 D, H, OUT = 4, 6, 3
 NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.fromkeys(
     ("relu glu", "silu glu"), "GLU"
 )
 nets = pytest.mark.parametrize("name", NETS)
-few = pytest.mark.parametrize("name", ["gelu", "silu glu"])
 # JAX compiles every shape for seconds: in float32 with the slow tests.
 libraries = backends(NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, slow=(JAX32,))
 
@@ -56,9 +51,6 @@ def build(name, values):
 
 
 X = points(D, 5, seed=0, spread=1.0)
-
-
-# -- values and kinds --------------------------------------------------------------------------------------------------
 
 
 @libraries
@@ -91,56 +83,6 @@ def test_fit_equals_numpy_in_double_precision(name, degree, backend):
     for array in own_arrays(poly).values():
         assert_same_kind(array, x)
 
-
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_the_network_decides_the_dtype(library):
-    """A Gaussian in double backend, as statistics usually are, does not widen the result."""
-    narrow, wide = Backend(library, "float32"), Backend(library, "float64")
-    with wide.active():
-        values = {key: make(v, narrow) for key, v in numbers("relu").items()}
-        net, _ = build("relu", values)
-        poly = mp.fit(net, mp.Gaussian(make(np.ones(D), wide), make(np.eye(D), wide)), degree=2)
-        for array in own_arrays(poly).values():
-            assert_same_kind(array, net.W1)
-
-
-@backends(NUMPY64, TORCH32, JAX64)
-@few
-def test_inputs_are_not_mutated(name, backend):
-    """NumPy arrays are read-only here, JAX arrays always are, torch counts writes."""
-    values = {key: make(v, backend) for key, v in numbers(name).items()}
-    x = make(X, backend)
-    before = {key: to_numpy(v) for key, v in values.items()}
-    versions = {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
-    net, gaussian = build(name, values)
-    poly = mp.fit(net, gaussian, degree=3)
-    kept = [copy.deepcopy(to_numpy(a)) for a in own_arrays(poly).values()]
-    poly(x), poly.gradient(x), poly.hessian(x[0]), poly.coefficients().quadratic, poly.powers()
-    poly + poly, 2.0 * poly, poly.truncate(1), gaussian.sample(3), gaussian.fingerprint
-    mp.Gaussian.from_samples(x, shrinkage="oas")
-    for key, array in before.items():
-        np.testing.assert_array_equal(to_numpy(values[key]), array)
-    assert versions == {key: v._version for key, v in values.items() if isinstance(v, torch.Tensor)}
-    for old, new in zip(kept, own_arrays(poly).values(), strict=True):
-        np.testing.assert_array_equal(old, to_numpy(new))
-
-
-@backends(NUMPY64, TORCH32, JAX64)
-@few
-def test_files_cross_libraries(name, backend, tmp_path):
-    net, gaussian = build(name, {key: make(v, backend) for key, v in numbers(name).items()})
-    poly = mp.fit(net, gaussian, degree=2)
-    poly.save(tmp_path / "poly")
-    x = make(X, backend)
-    for back in (mp.load(tmp_path / "poly", library=backend.library), mp.load(tmp_path / "poly", like=x)):
-        assert_same_kind(back(x), x)
-        np.testing.assert_array_equal(to_numpy(back(x)), to_numpy(poly(x)))
-        assert back.source.inputs == gaussian.fingerprint
-    in_numpy = mp.load(tmp_path / "poly")
-    assert_close(in_numpy(to_numpy(x).astype(backend.dtype)), poly(x), backend.tolerance)
-
-
-# -- jAX transformations -----------------------------------------------------------------------------------------------
 
 jaxes = backends(JAX64, JAX32)
 # Every network in double precision; single precision adds nothing but its own rounding, so two networks show it.
@@ -202,19 +144,6 @@ def test_vmap_over_networks_and_their_inputs(name, backend):
     together = jax.jit(jax.vmap(value))(stacked)
     apart = [value({key: v[i] for key, v in stacked.items()}) for i in range(2)]
     assert_close(together, jnp.stack(apart), backend.tolerance)
-
-
-@few
-@jaxes
-def test_polynomials_can_be_mapped_and_differentiated(name, backend):
-    x = make(X, backend)
-    poly = mp.fit(*build(name, {key: make(v, backend) for key, v in numbers(name).items()}), degree=3)
-    assert_close(jax.jit(jax.vmap(poly))(x), poly(x), backend.tolerance)
-    assert_close(jax.jit(jax.vmap(jax.jacfwd(poly)))(x), poly.gradient(x), backend.tolerance)
-    assert_close(jax.jit(jax.hessian(poly))(x[0]), poly.hessian(x[0]), backend.tolerance)
-
-
-# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 def loss(name, values, x, degree=2):
@@ -316,16 +245,6 @@ def test_gradients_at_units_without_weights(what, activation, kind):
     assert_close(weights.grad[0], np.array(wanted), 1e-7)
 
 
-@pytest.mark.slow
-def test_jax_gradients_at_units_without_weights():
-    """As in PyTorch; E[tanh'] x for the first unit, up to eps over the scale that stands for zero."""
-    with JAX64.active():
-        W = jnp.asarray([[0.0], [1.0]])
-        net = lambda W: mp.MLP(W, jnp.asarray([0.3, 0.1]), activation="tanh")  # noqa: E731
-        slope = jax.grad(lambda W: mp.fit(net(W), mp.Gaussian.standard(1), 1)(jnp.asarray([2.0]))[0])(W)
-        assert float(slope[0, 0]) == pytest.approx(2 / np.cosh(0.3) ** 2, rel=1e-7)
-
-
 ALL = mp.activations.names()
 
 
@@ -379,24 +298,6 @@ def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():
         net, inputs = mp.MLP(make(np.eye(2), JAX64)), mp.Gaussian(make([0.0, 1.0], JAX64))
         got = jax.jit(lambda a: a * mp.second_moment(net, inputs).cov)(std[1])
         assert_close(got, 2 * mp.second_moment(net, inputs).cov, 1e-14)
-
-
-# -- what is computed with NumPy ---------------------------------------------------------------------------------------
-
-
-def test_operations_of_jax_give_what_numpy_gives(monkeypatch):
-    """JAX arrays with values are computed with by NumPy on a processor, and by JAX elsewhere."""
-    with JAX64.active():
-        net, inputs = build("relu", {key: make(v, JAX64) for key, v in numbers("relu").items()})
-        x = make(X, JAX64)
-        poly = mp.fit(net, inputs, 2)
-        error = mp.fvu(net, poly)
-        assert poly.inputs is inputs
-        monkeypatch.setattr(host, "_compiling", lambda: True)
-        own = mp.fit(net, inputs, 2)
-        for got, want in (poly(x), own(x)), (error.total, mp.fvu(net, own).total):
-            assert isinstance(got, jax.Array) and got.dtype == want.dtype
-            assert_close(got, want, 1e-12)
 
 
 def test_functions_of_the_user_stay_with_their_library():

@@ -73,20 +73,10 @@ TABLE = [
         (f"weights of components, {value}", lambda p, v=value: components([v, 1.0]), ValueError, "^weights ", remedy)
         for value, remedy in ((np.nan, "clean or drop"), (np.inf, "clean or drop"), (-1.0, "must not be negative"))
     ],
-    *[
-        (
-            f"{name} of ablate, {label}",
-            lambda p, a=arguments: mp.ablate(*a),
-            ValueError,
-            f"^{name} holds",
-            "clean or drop",
-        )
-        for label, bad in (("NaN", NAN), ("infinity", INF), ("torch infinity", torch.tensor(INF)))
-        for name, arguments in (
-            ("x", (bad, torch.eye(2).double() if isinstance(bad, torch.Tensor) else EYE)),
-            ("directions", (torch.eye(2).double() if isinstance(bad, torch.Tensor) else EYE, bad)),
-        )
-    ],
+    ("NaN ablated", lambda p: mp.ablate(NAN, EYE), ValueError, "^x holds", "clean or drop"),
+    ("torch infinities ablated", lambda p: mp.ablate(torch.tensor(INF), torch.eye(2).double()), ValueError, "^x holds",
+     "clean or drop"),
+    ("infinite directions", lambda p: mp.ablate(EYE, INF), ValueError, "^directions holds", "clean or drop"),
     ("a number ablated", lambda p: mp.ablate(1.0, EYE), ValueError, "^x is a single number", "last axis"),
     ("NaN in a direction", lambda p: mp.eigenfeatures(fitted(), output=NAN[0]), ValueError, "^output ", "clean"),
     ("NaN in a polynomial", lambda p: mp.singular_directions(damaged(2)), ValueError, "linear part of poly",
@@ -97,11 +87,6 @@ TABLE = [
     ("NaN in W1", lambda p: mlp(W1=NAN), ValueError, r"^W1 holds 4 NaN", "clean or drop"),
     ("infinities of both signs in W1", lambda p: mlp(W1=INF), ValueError, r"^W1 holds 2 NaN or inf", "clean or drop"),
     ("NaN in b1", lambda p: mlp(b1=NAN[0]), ValueError, r"^b1 ", "clean or drop"),
-    ("infinity in W2", lambda p: mlp(W2=INF), ValueError, r"^W2 ", "clean or drop"),
-    ("NaN in b2", lambda p: mlp(b2=NAN[0]), ValueError, r"^b2 ", "clean or drop"),
-    ("NaN in W_gate", lambda p: glu(W_gate=NAN), ValueError, r"^W_gate ", "clean or drop"),
-    ("NaN in W_up", lambda p: glu(W_up=NAN), ValueError, r"^W_up ", "clean or drop"),
-    ("infinity in W_down", lambda p: glu(W_down=INF), ValueError, r"^W_down ", "clean or drop"),
     ("NaN in mean", lambda p: mp.Gaussian(NAN[0]), ValueError, r"^mean ", "clean or drop"),
     ("NaN in cov", lambda p: mp.Gaussian(ZERO, NAN), ValueError, r"^cov ", "clean or drop"),
     ("infinity in a diagonal cov", lambda p: mp.Gaussian(ZERO, INF[0]), ValueError, r"^cov ", "clean or drop"),
@@ -114,8 +99,6 @@ TABLE = [
     ("cov is too long", lambda p: mp.Gaussian(ZERO, LONG), ValueError, r"^cov ", "one variance per entry of mean"),
     ("cov is not symmetric", lambda p: mp.Gaussian(ZERO, np.array([[1.0, 0.5], [0.4, 1.0]])), ValueError,
      r"^cov is not symmetric", r"\(cov \+ cov\.T\) / 2"),
-    ("cov is skew", lambda p: mp.Gaussian(ZERO, np.array([[0.0, 1.0], [-1.0, 0.0]])), ValueError,
-     r"^cov is not symmetric", r"\(cov \+ cov\.T\) / 2"),
     ("cov is not positive semidefinite", lambda p: mp.Gaussian(ZERO, np.array([[1.0, 2.0], [2.0, 1.0]])), ValueError,
      r"^cov is not positive semidefinite \(lowest eigenvalue -1", "from_samples|clip"),
     ("cov is slightly negative", lambda p: mp.Gaussian(ZERO, -1e-12 * EYE), ValueError, r"^cov .* semidefinite",
@@ -125,10 +108,7 @@ TABLE = [
     ("negative degree", lambda p: fitted(-1), ValueError, r"^degree ", "at least 0"),
     ("fractional degree", lambda p: fitted(2.0), TypeError, r"^degree .*2\.0", "must be an integer"),
     ("degree as a truth value", lambda p: fitted(True), TypeError, r"^degree ", "must be an integer"),
-    ("negative degree of truncation", lambda p: fitted().truncate(-1), ValueError, r"^degree ", "at least 0"),
     ("no dimensions", lambda p: mp.Gaussian.standard(0), ValueError, r"^dim ", "at least 1"),
-    ("negative degree of coefficients", lambda p: hermite_coefficients("relu", 0.0, 1.0, -1), ValueError,
-     r"^degree ", "at least 0"),
     # activations
     ("misspelt activation", lambda p: mlp(activation="rellu"), UnknownActivationError, "'rellu'", "mean 'relu'"),
     ("activation is a number", lambda p: mlp(activation=3), TypeError, "^activation ",
@@ -162,10 +142,6 @@ TABLE = [
      "convert"),
     ("torch samples, NumPy network", lambda p: mlp()(torch.zeros(2)), TypeError, "x is torch, weights is numpy",
      "convert"),
-    ("sum across libraries", lambda p: fitted() + mp.fit(mp.MLP(torch.eye(2)), mp.Gaussian.standard(2)), TypeError,
-     "left is numpy, right is torch", "convert"),
-    ("batches of two libraries", lambda p: mp.MomentAccumulator(2).update(EYE).update(torch.eye(2)), TypeError,
-     "batch is torch, accumulated is numpy", "convert"),
     ("accumulators of two libraries",
      lambda p: mp.MomentAccumulator(2).update(EYE).merge(mp.MomentAccumulator(2).update(torch.eye(2))), TypeError,
      "other is torch, accumulated is numpy", "convert"),
@@ -193,15 +169,7 @@ TABLE = [
      "takes 2"),
     # points
     ("x too wide for a network", lambda p: mlp()(LONG), ValueError, r"^x .*\(3,\)", r"\(\.\.\., 2\)"),
-    ("x is a number", lambda p: fitted()(1.0), ValueError, r"^x .*\(\)", r"\(\.\.\., 2\)"),
     # polynomials
-    ("coefficients too large", lambda p: fitted(3).coefficients(max_bytes=100).tensor(3), mp.TooLargeError,
-     "degree 3 needs .* GiB", r"coefficients\(max_bytes="),
-    ("sum of other shapes", lambda p: fitted() + mp.fit(mlp(W2=EYE[:1], b2=None), mp.Gaussian.standard(2)), ValueError,
-     "2 -> 2 and 2 -> 1", "same inputs and outputs"),
-    ("polynomial plus a text", lambda p: fitted() + "1", TypeError, "RidgePolynomial", r"unsupported operand"),
-    ("a number over a polynomial", lambda p: 1 / fitted(), TypeError, "RidgePolynomial", r"unsupported operand"),
-    ("polynomial times an array", lambda p: EYE * fitted(), TypeError, "RidgePolynomial", "unsupported operand"),
     # files
     ("missing folder", lambda p: fitted().save(p / "poly"), FileNotFoundError, "polynomial.file", "create it"),
     ("missing file", lambda p: mp.load(p), FileNotFoundError, "no polynomial file at", r"poly\.save"),

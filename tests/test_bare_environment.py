@@ -8,7 +8,6 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from email import message_from_bytes
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -71,26 +70,6 @@ def test_the_distributions_hold_the_package_and_nothing_else(distributions: Path
         names = {name.partition("/")[2] for name in file.getnames()}
     files = {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
     assert names == {f"src/{name}" for name in PACKAGE} | files
-
-
-@pytest.mark.process
-def test_the_readme_on_pypi_needs_no_file_beside_it(distributions: Path) -> None:
-    """Every link is absolute and leads to a file of the repository, and code is as it was."""
-    with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
-        metadata = message_from_bytes(wheel.read(f"mlpoly-{__version__}.dist-info/METADATA"))
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    shown, written = metadata.get_payload(decode=True).decode(), (ROOT / "README.md").read_text(encoding="utf-8")
-    fence = re.compile(r"^```.*?^```", re.S | re.M)
-    assert fence.findall(shown) == fence.findall(written)
-    places = r"https://(?:raw\.githubusercontent\.com/mlpoly/mlpoly/|github\.com/mlpoly/mlpoly/blob/)"
-    links = re.findall(r'\]\(([^)]+)\)|(?:src|href)="([^"]+)"', fence.sub("", shown))
-    assert links
-    for link in (a or b for a, b in links):
-        assert link.startswith(("https://", "#")), link
-        if ours := re.fullmatch(rf"{places}v([^/]+)/([^#]+)(#.*)?", link):
-            assert ours[1] == __version__
-            assert (ROOT / ours[2]).is_file(), link
-            assert link.startswith("https://raw.") == (Path(ours[2]).suffix in (".png", ".svg", ".gif")), link
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from support.backends import JAX64, TORCH32, backends, make
 
 import mlpoly as mp
 from mlpoly.scores.number import FVU
-from mlpoly.tables import Table, TableList
+from mlpoly.tables import Table
 
 NAMES = ("age", "<script>alert(1)</script>", "x_1 & $y$", "d")
 
@@ -122,14 +122,6 @@ def test_inputs(rng):
     assert "and 20 more rows" in mp.Gaussian.standard(30)._repr_html_()
 
 
-def test_networks(rng):
-    things = made(rng)
-    for name in ("MLP", "units", "GLU", "Affine", "Residual", "Chain", "deep"):
-        assert str(things[name]) == repr(things[name]) == things[name]._table().title
-    assert things["MLP"].to_pandas()["shape"].tolist() == ["6 x 4", "6", "3 x 6", "3"]
-    assert things["Chain"].to_pandas()["numbers"].tolist() == [24 + 6 + 18 + 3, 9]
-
-
 def test_numbers_of_results(rng):
     things = made(rng)
     spectrum = things["spectrum of a mixture"]
@@ -199,17 +191,6 @@ TABLE = Table(
 )
 
 
-def test_text():
-    title, head, rule, *rows, note = str(TABLE).splitlines()
-    assert (title, note) == (TABLE.title, TABLE.note)
-    assert set(rule) == {"-"} and len(rule) == max(map(len, rows))
-    assert head.split() == ["name", "value", "count"]
-    end = head.index("value") + len("value")  # numbers stand to the right
-    assert rows[0].startswith("first ") and rows[0][:end].endswith("-0.0001235") and rows[0].endswith("3")
-    assert rows[1][:end].endswith("1.235e+06") and len(rows[1]) == end  # nothing in place of None
-    assert NASTY in rows[2] and rows[2][:end].endswith("nan")
-
-
 def test_html_is_escaped_and_whole():
     html = TABLE.html()
     found = Shown(html)
@@ -229,18 +210,3 @@ def test_dataframe_has_all_rows():
     frame = short.to_pandas()
     assert isinstance(frame, pandas.DataFrame) and list(frame.columns) == ["a", "b"]
     np.testing.assert_array_equal(frame["b"], np.arange(30) / 3)
-
-
-def test_empty_tables():
-    assert str(Table((), ())) == "" and Shown(Table((), ()).html()).rows == []
-    assert str(Table(("a", "b"), ())).splitlines()[0] == "a  b"
-    assert str(TableList()) == ""
-
-
-def test_lists_of_rows():
-    class Row:
-        def row(self):
-            return {"name": "x", "big": True, "none": None}
-
-    assert str(TableList([Row(), Row()])).splitlines()[2:] == ["x     yes"] * 2
-    assert str(Table.of([{"a": 1}, {"a": 22}])).splitlines() == [" a", "--", " 1", "22"]

@@ -4,8 +4,6 @@ import csv
 import math
 import os
 import secrets
-import stat
-import threading
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors import SafetensorError
 
 from mlpoly.errors import FileFormatError
 from mlpoly.files import (
@@ -110,17 +107,6 @@ def test_full_disk(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_full_disk_while_safetensors_writes(tmp_path, monkeypatch):
-    def save_file(tensors, filename, metadata):
-        filename.write_text("half of it")
-        raise SafetensorError("I/O error: No space left on device")
-
-    monkeypatch.setattr(safetensors.numpy, "save_file", save_file)
-    with pytest.raises(OSError, match=r"file could not be written \(.*No space left.*check free space"):
-        write_tensors(tmp_path / "file", ARRAYS, {})
-    assert os.listdir(tmp_path) == []
-
-
 def test_what_json_cannot_express(tmp_path):
     write_json(tmp_path / "file", {"a": 1.0})
     for number in (math.nan, math.inf, -math.inf):
@@ -143,18 +129,6 @@ def test_places_that_cannot_be_written(write, tmp_path):
         with pytest.raises(OSError, match=r"could not be written .*permissions"):
             write(tmp_path / name)
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
-@pytest.mark.parametrize(("mask", "rights"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_rights_follow_the_umask(write, tmp_path, mask, rights):
-    before = os.umask(mask)
-    try:
-        write(tmp_path / "file")
-        assert os.umask(mask) == mask  # left as it was
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == rights
 
 
 @settings(max_examples=40)
@@ -210,29 +184,6 @@ def test_folder_without_the_right_to_write(tmp_path):
             make_folder(tmp_path)
     finally:
         tmp_path.chmod(0o700)
-
-
-def run_in_threads(act):
-    failed = []
-
-    def run():
-        try:
-            for _ in range(25):
-                act()
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-
-
-def test_threads_may_write_one_file_and_make_one_folder(write, tmp_path):
-    run_in_threads(lambda: write(make_folder(tmp_path / "folder") / "file"))
-    assert os.listdir(tmp_path / "folder") == ["file"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")

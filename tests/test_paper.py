@@ -12,8 +12,6 @@ from support.paper import isserlis, master_theorem, raw_moments
 
 import mlpoly as mp
 
-# -- oracles -----------------------------------------------------------------------------------------------------------
-
 
 def gaussian(rng, *shape):
     """A random mean (*shape,) and covariance (*shape, d), of size one and far from singular."""
@@ -53,8 +51,6 @@ def product_by_quadrature(g, mean, cov, kinks=()):
     return total
 
 
-# -- isserlis' theorem -------------------------------------------------------------------------------------------------
-
 INDICES = [i for n in range(7) for i in combinations_with_replacement(range(3), n)]
 
 
@@ -69,9 +65,6 @@ def test_moments_equal_tensor_gauss_hermite(rng):
         values = np.prod(points[:, list(index)], axis=1)
         got = isserlis(mean, cov, index)
         assert abs(got - weights @ values) <= 1e-13 * (weights @ np.abs(values))
-
-
-# -- master theorem ----------------------------------------------------------------------------------------------------
 
 
 def master(mean, cov):
@@ -111,9 +104,6 @@ def test_two_factors_by_hand(rng):
     assert abs(alpha[0] * alpha[1] * residual - want[0]) > 1e-2
 
 
-# -- stein's lemma -----------------------------------------------------------------------------------------------------
-
-
 def sigmoid(y):
     return special.expit(y)
 
@@ -146,9 +136,6 @@ def test_steins_lemma_is_about_the_covariance():
     for mean_x, holds in ((0.0, True), (1.7, False)):
         product_mean = np.sum(master_theorem(0.7, 0.16, [mean_x], [-0.6], [[2.0]]) * raw)
         assert math.isclose(product_mean, -0.6 * slope, rel_tol=1e-12) is holds
-
-
-# -- raw moments -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", mp.activations.names())
@@ -258,9 +245,6 @@ def test_no_binomial_sum_keeps_digits_far_below_the_kink():
     # Multiplication by x cancels as well (100 per factor, at ten standard deviations), but far less.
     assert ours < 1e-8
     assert papers > 100 * ours
-
-
-# -- the paper's recipe, end to end ------------------------------------------------------------------------------------
 
 
 def monomials(d, degree):

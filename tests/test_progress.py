@@ -52,13 +52,6 @@ def test_strongly_correlated_pairs_have_a_bar(rng):
     assert progress_bars._Bar.drawn is None
 
 
-def test_announcements_are_also_for_files():
-    for log in (Terminal(), io.StringIO()):
-        with contextlib.redirect_stderr(log):
-            progress_bars.announce("now that")
-        assert log.getvalue() == "now that\n"
-
-
 def test_one_switch_for_all():
     progress_bars.progress(False)
     with contextlib.redirect_stderr(Terminal()) as terminal, progress_bars.progress_bar("off", 2) as update:

@@ -72,9 +72,6 @@ def terms_of(net, quadrature):
     return np.max([some.size_under(net, c) for c in quadrature.clouds], axis=0)
 
 
-# -- moments -----------------------------------------------------------------------------------------------------------
-
-
 def test_moments(rng, place):
     """Second moments, spectrum and propagated moments of one layer."""
     under, degree = some.inputs(rng, int(rng.integers(1, 5))), int(rng.integers(1, 9))
@@ -98,9 +95,6 @@ def test_moments(rng, place):
     near("remainder", spectrum.remainder, rest, to_numpy(spectrum.bound) + square + errors[3])
     near("between", spectrum.between, between, square + errors[4])
     near("total", spectrum.total, np.diagonal(cov), to_numpy(spectrum.bound) + square + np.diagonal(errors[1]))
-
-
-# -- two functions -----------------------------------------------------------------------------------------------------
 
 
 def test_similarity(rng, place):
@@ -181,9 +175,6 @@ def test_many_inputs(rng, place):
         near("inner on samples", value.per_output.inner, products.mean(axis=0), allowed)
 
 
-# -- fits --------------------------------------------------------------------------------------------------------------
-
-
 def test_fit(rng, place):
     """The residual is orthogonal to all polynomials of the degree, and lower degrees are what a lower fit has."""
     under, n = some.gaussian(rng, int(rng.integers(1, 4))), int(rng.integers(0, 9))
@@ -257,9 +248,6 @@ def test_deep(rng, place):
         found = mp.fvu(chain, poly, under)
         drawn = 1e-8 if found.standard_error is None else 7 * found.standard_error + 1e-3 * miss[0]
         near("FVU", found.total, miss[0], drawn + errors[0][0] + 1e-20)
-
-
-# -- some of the inputs ------------------------------------------------------------------------------------------------
 
 
 def explained(function, under, known, nodes):
@@ -384,9 +372,6 @@ def test_conditional_mean(rng, place):
         near("Shapley values", mp.shapley(net, make(point, place), own).values, wanted, allowed)
 
 
-# -- forms of a polynomial ---------------------------------------------------------------------------------------------
-
-
 def test_principal_forms(rng, place):
     """Variances along the output directions of one degree, under the inputs of the fit and under others."""
     under, o = some.gaussian(rng, int(rng.integers(1, 4))), int(rng.integers(1, 4))
@@ -435,9 +420,6 @@ def test_units(rng, place):
     near("truncated there", there.truncate(n - 1)(y), poly.truncate(n - 1)(x), allowed)
 
 
-# -- what must not matter ----------------------------------------------------------------------------------------------
-
-
 def numbers(f, g, under):
     """Measures of two functions that have no units."""
     two = mp.similarity(f, g, under, degree=3)
@@ -480,9 +462,6 @@ def test_invariance(rng, place):
                 continue
             if written or "of the outputs" not in what or name in ("cosine", "cosines", "FVU"):
                 near(f"{what}, {name}", value, same[name], 1e4 * tolerance(place) * (1 + np.abs(same[name])))
-
-
-# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 def test_gradients(rng):

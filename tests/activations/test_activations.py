@@ -25,8 +25,6 @@ def norm_of(function, mean, std):
     return math.sqrt(np.sum(function(mean + std * t) ** 2 * density) * (t[1] - t[0]))
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
 ALIASES = """ReLU:relu LeakyReLU:leaky_relu ReLU6:relu6 relu_squared:relu2 heaviside:step linear:identity none:identity
     jump_relu:jumprelu Hardtanh:hardtanh hard_tanh:hardtanh Hardsigmoid:hardsigmoid hard_sigmoid:hardsigmoid
     Hardswish:hardswish hard-swish:hardswish GELU:gelu gelu_python:gelu gelu_new:gelu_tanh gelu_pytorch_tanh:gelu_tanh
@@ -74,8 +72,6 @@ def test_names_have_the_parameters_that_are_not_the_default_exactly():
         made = mp.activations.get("leaky_relu", slope=slope)
         assert mp.activations.get(made.name) == made and made(np.array([-1.0])) == -slope
 
-
-# -- values ------------------------------------------------------------------------------------------------------------
 
 SAME = """relu leaky_relu relu6 hardtanh hardsigmoid hardswish gelu silu sigmoid logsigmoid tanh tanhshrink softsign elu
     selu celu mish"""
@@ -139,9 +135,6 @@ def test_high_degrees(name):
         assert energy[-1] == pytest.approx(total, rel=1e-12)
 
 
-# -- public function ---------------------------------------------------------------------------------------------------
-
-
 def test_mean_and_std_broadcast():
     mean, std = np.linspace(-1, 1, 3)[:, None], np.array([0.5, 1.0, 2.0, 3.0])
     table = mp.activations.hermite_coefficients("gelu", mean, std, 4)
@@ -156,9 +149,6 @@ def test_mean_and_std_broadcast():
 def test_empty_and_scalar_arrays():
     assert mp.activations.hermite_coefficients("tanh", np.zeros(0), np.zeros(0), 2).shape == (3, 0)
     assert mp.activations.hermite_coefficients("tanh", np.float64(0.1), np.float64(1.0), 2).shape == (3,)
-
-
-# -- the user's own functions ------------------------------------------------------------------------------------------
 
 
 MEANS = np.array([-2.0, -0.4, 0.0, 0.35, 1.0, 4.0, -1.0, 0.301])
@@ -250,9 +240,6 @@ def test_two_functions_of_one_name_are_two_activations():
 def test_parameters_are_read_strictly(text, message):
     with pytest.raises(ValueError, match=message):
         mp.activations.get(text)
-
-
-# -- far out -----------------------------------------------------------------------------------------------------------
 
 
 def mp_far(name, mean, std, k):

@@ -23,9 +23,6 @@ D = 3
 INPUTS = gaussian(d=D)
 
 
-# -- rounding: one ulp of dishonesty is found --------------------------------------------------------------------------
-
-
 def exact_affine(W, b, low, high):
     """Largest values of W x + b over a box in rational arithmetic."""
     rows = []
@@ -214,9 +211,6 @@ def test_activations_are_convex_or_concave_between_their_points_of_inflection(na
         slopes = act.slope(np.linspace(one, two, 20_001)[1:-1])
         change = np.diff(slopes)
         assert (change >= -1e-15).all() or (change <= 1e-15).all()
-
-
-# -- nothing exceeds a bound -------------------------------------------------------------------------------------------
 
 
 def functions(rng, activation, dtype="float64"):

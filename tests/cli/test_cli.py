@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from support.small_studies import blobs, changed, save
 
-import mlpoly
 from mlpoly import cli
 from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
-from mlpoly.progress_bars import progress
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
@@ -85,9 +83,6 @@ def wait_for(process, path, timeout=120):
         time.sleep(0.002)
 
 
-# -- help --------------------------------------------------------------------------------------------------------------
-
-
 def helped(capsys, arguments) -> str:
     """The help, without frames and line breaks."""
     with pytest.raises(SystemExit) as caught:
@@ -109,14 +104,6 @@ def test_help_lists_every_option(capsys, name):
     nested = {"train", "fits", "config"} | ({"name"} if name == "data" else {"model"})
     for option in {*flat} - nested - {"action"}:
         assert re.search(rf"--{option.replace('_', '-')}\b", text), option
-
-
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_lists_the_commands(capsys, flag):
-    assert main([flag]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")] == COMMANDS
 
 
 QUICK = [
@@ -152,15 +139,6 @@ print("imported:", *sys.modules)
         assert not found & (ours | {"scipy.stats", "scipy.optimize"})
 
 
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version(capsys, flag):
-    assert main([flag]) == 0
-    assert capsys.readouterr() == (f"mlpoly {mlpoly.__version__}\n", "")
-
-
-# -- wrong options -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -189,9 +167,6 @@ def test_wrong_options(capfd, tmp_path, arguments, message):
     if arguments and arguments[0] in COMMANDS:
         assert f"mlpoly {arguments[0]} --help" in err
     assert list(tmp_path.iterdir()) == []  # nothing was begun
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def test_missing_data(capfd, tmp_path):
@@ -254,15 +229,6 @@ def test_cache_that_cannot_be_written(capfd, tmp_path, monkeypatch):
     assert "MLPOLY_TRACEBACK=1" in err  # which is said where it may be a mistake of ours
 
 
-def test_traceback_on_request(monkeypatch, tmp_path):
-    monkeypatch.setenv("MLPOLY_TRACEBACK", "1")
-    with pytest.raises(FileNotFoundError):
-        main(["paper", "report", "--out", str(tmp_path)])
-
-
-# -- what it prints ----------------------------------------------------------------------------------------------------
-
-
 def test_training_alone(data, tmp_path, capfd):
     arguments = ["paper", "--data", data, "--out", str(tmp_path / "study"), *SMALL, "--seeds", "2", "--seed", "5"]
     assert main([*arguments, "--json"]) == 0
@@ -279,18 +245,6 @@ def test_training_alone(data, tmp_path, capfd):
     assert "test accuracy" in capfd.readouterr().out
 
 
-def test_bars_on_a_terminal_alone(data, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    arguments = ["paper", "--data", data, *[word for word in SMALL if word != "--quiet"], "--json"]
-    assert main([*arguments, "--out", str(tmp_path / "loud")]) == 0
-    out, err = capfd.readouterr()
-    assert "training, seed 0" in err
-    json.loads(out)
-    assert main([*arguments, "--out", str(tmp_path / "quiet"), "--quiet"]) == 0
-    assert "training, seed 0" not in capfd.readouterr().err
-    assert progress(True)  # --quiet is for one command
-
-
 def test_where_data_is_looked_for(capfd, tmp_path, monkeypatch):
     places = [str(tmp_path / "cache" / "mlpoly" / "mnist")]
     assert main(["data", "where", "--json"]) == 0
@@ -301,9 +255,6 @@ def test_where_data_is_looked_for(capfd, tmp_path, monkeypatch):
     monkeypatch.setenv("MLPOLY_DATA", "/shared")
     assert main(["data", "where", "fashion-mnist", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["searched"][0] == "/shared/fashion-mnist"
-
-
-# -- stopped -----------------------------------------------------------------------------------------------------------
 
 
 def test_interrupt(data, tmp_path, capfd, monkeypatch):

@@ -37,9 +37,6 @@ make_net = partial(network, d=D, h=5, o=2, bias=0.5)
 kinds = pytest.mark.parametrize("kind", ["MLP", "GLU"])
 
 
-# -- one mixture in other words ----------------------------------------------------------------------------------------
-
-
 def duplicated(mix):
     return mp.GaussianMixture(np.tile(mix.weights, 2) / 2, np.tile(mix.means, (2, 1)), np.tile(mix.covs, (2, 1, 1)))
 
@@ -91,9 +88,6 @@ def test_one_component_is_the_gaussian(way, degree, kind, activation):
             assert_close(poly.coefficients().tensor(k), alone.coefficients().tensor(k), 1e-11)
 
 
-# -- one network in other words ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["Gaussian", "mixture"])
 @pytest.mark.parametrize("guard", ["expansion", None, 0.03])
 def test_permuting_and_rescaling_hidden_units_changes_nothing(guard, inputs):
@@ -119,9 +113,6 @@ def test_a_partner_without_variance_leaves_an_mlp(degree, inputs):
     same = mp.MLP(net.W_gate, net.b_gate, net.W_down * net.b_up, net.b_down, activation="silu")
     found, want = (WAYS["neuronwise"](f, inputs, degree) for f in (constant, same))
     assert_close(found(points(D)), want(points(D)))
-
-
-# -- exact cases -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,9 +169,6 @@ def test_without_variance_the_answer_is_the_value(kind, method, degree):
             assert_close(poly(points(D)), np.broadcast_to(net(point), (30, 2)), 1e-14)
         assert poly.report is None or poly.report.converged
     assert_close(mp.fit(net, both, degree, bound=3.0)(point), net(point), 1e-9)
-
-
-# -- array libraries ---------------------------------------------------------------------------------------------------
 
 
 def deep():
@@ -269,9 +257,6 @@ def test_the_network_decides_the_dtype(library, degree, method):
     assert_close(poly(x), mp.fit(net, mix, degree, method=method)(points(D)), 1e-5)
 
 
-# -- gradients ---------------------------------------------------------------------------------------------------------
-
-
 @kinds
 @pytest.mark.parametrize("means", [(1.0, 1.0), (1.0, 2.0)], ids=["same means", "other means"])
 @pytest.mark.parametrize("way", ["neuronwise", "bound"])
@@ -292,9 +277,6 @@ def test_gradients_flow_through_fits_under_mixtures(way, means, kind):
     loss(step).backward()
     slope = (loss(step.detach() + h) - loss(step.detach() - h)) / (2 * h)
     assert_close(step.grad, slope, 1e-6 if way == "neuronwise" else 1e-5)
-
-
-# -- provenance --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from support.backends import BACKENDS, assert_same_kind, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.fitting import descent
+from mlpoly.fitting.descent import trainable
 from mlpoly.fitting.finetune import finetune
-from mlpoly.fitting.trainable import trainable
 from mlpoly.polynomials import to_dense
 from mlpoly.polynomials.base import map_polynomial
 from mlpoly.records import arrays_of, replace
@@ -58,9 +58,6 @@ def fvu(net, poly, inputs, n=20000):
 
 kinds = pytest.mark.parametrize("kind", ["dense", "chaos"])
 gates = pytest.mark.parametrize("gated", [False, True], ids=["mlp", "glu"])
-
-
-# -- what it does ------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -154,20 +151,6 @@ def test_divergence_as_loss(one_logit):
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
 
 
-# -- where samples come from -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", ["mixture", "gaussian", "array"])
-def test_inputs(source):
-    net, mix = network(), mixture()
-    x = mix.sample(5000, seed=3)
-    inputs = {"mixture": mix, "gaussian": mp.Gaussian(mix.mean, mix.covariance), "array": x}[source]
-    found = finetune(net, wrong("dense", net), inputs, **SHORT)
-    assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
-    assert found.inputs.x is x if source == "array" else found.inputs is inputs
-    assert "fine-tuned" in found.source.method
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_held_out_rows_are_not_trained_on(weighted):
     x, weights = np.arange(100.0)[:, None], np.where(np.arange(100) % 2, 1.0, 0.0)
@@ -184,9 +167,6 @@ def test_overfit_is_not_returned(monkeypatch):
     few = inputs.sample(15, seed=2)  # of which 12 are trained on, fewer than the 15 coefficients of an output
     found = finetune(net, start, few, **SHORT)
     assert found.report.details["best_step"] == 0
-
-
-# -- how it runs -------------------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -265,9 +245,6 @@ def test_activation_of_the_user_in_their_own_library():
     np.testing.assert_allclose(one.quadratic, two.quadratic, rtol=1e-9)
 
 
-# -- what comes back ---------------------------------------------------------------------------------------------------
-
-
 @kinds
 def test_library_and_dtype_are_kept(kind, backend):
     net, inputs = network(backend=backend), mixture(backend)
@@ -285,9 +262,6 @@ def test_library_and_dtype_are_kept(kind, backend):
     if backend.dtype == "float64":  # the samples are the same in all libraries, so the answers are
         same = finetune(network(), wrong(kind, network()), mixture(), **SHORT)
         np.testing.assert_allclose(to_numpy(found(x)), same(to_numpy(x)), rtol=1e-6, atol=1e-9)
-
-
-# -- parameters and learning rates -------------------------------------------------------------------------------------
 
 
 def polynomial(kind, degree):
@@ -318,29 +292,6 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     assert np.abs(one - expected).max() > 1e-3
     two = made.build(moved_on)(everywhere).numpy()
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-10 * np.abs(one).max())
-
-
-def test_whitening_makes_the_problem_well_conditioned():
-    """The reason for the coordinates: quadratic features of ill-conditioned inputs."""
-    scales = np.array([1.0, 0.1, 0.03, 0.3])
-    x = torch.tensor(np.random.default_rng(0).standard_normal((4000, D)) * scales + 5)
-    net = network()
-
-    def condition(batch_size):
-        problem = trainable(in_torch(wrong("dense", net)), x, batch_size)
-        theta = tuple(p[:1] for p in problem.parameters)
-        parts = torch.autograd.functional.jacobian(lambda *t: problem.build(t)(x), theta)
-        values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))
-        return float(values[0] / values[14]) ** 2  # 15 different coefficients
-
-    columns = x.numpy().T
-    products = [columns[i] * columns[j] for i in range(D) for j in range(i + 1)]
-    raw = np.stack([columns[0] ** 0, *columns, *products])
-    assert condition(4096) < 20
-    assert condition(8) < 1e6 < np.linalg.cond(raw) ** 2
-
-
-# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Experts of mixtures as blocks: their networks and their order, against the model's own arithmetic."""
 
-import os
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
 import torch

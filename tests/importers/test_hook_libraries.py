@@ -1,11 +1,8 @@
 """TransformerLens and nnsight, where they are installed: what examples/hooks.py does, against `graft`."""
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported; nothing is downloaded here
 
 import pytest
 import torch

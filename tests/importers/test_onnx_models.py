@@ -55,8 +55,6 @@ def assert_same(net, graph, x=None, tolerance=1e-12):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-# -- affine maps -------------------------------------------------------------------------------------------------------
-
 CHAINS = {
     "matmul and add": (["a MatMul x W", "b Add a B", "c Relu b", "d MatMul c V", "y Add d C"],
                        "MLP(4 -> 6 -> 3, relu)"),
@@ -182,8 +180,6 @@ def test_gated_units_of_one_product(nodes):
     assert_same(mp.from_onnx(graph), graph)
 
 
-# -- activations -------------------------------------------------------------------------------------------------------
-
 ACTIVATIONS = {
     "relu": [("y Relu a")],
     "leaky_relu(0.25)": [("y LeakyRelu a", {"alpha": 0.25})],
@@ -295,9 +291,6 @@ def test_clip_with_attributes_in_old_opsets():
     assert_same(net, graph, points(dtype=np.float32), 1e-5)
 
 
-# -- softmax and outputs -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 def test_a_softmax_at_the_end_is_left_out(op):
     nodes = ["a Gemm x W B", "b Relu a", "logits Gemm b V C"]
@@ -361,9 +354,6 @@ def test_products_of_what_is_rounded_as_it_comes(zero):
     assert 0 < np.abs(rounding).max() <= step * np.abs(exact).sum(0).max()
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def test_files_with_weights_beside_them(tmp_path):
     wide = {"W": RNG.normal(size=(4, 300)), "V": RNG.normal(size=(300, 3))}
     graph = model("a MatMul x W", "b Relu a", "y MatMul b V", **wide)
@@ -423,7 +413,6 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("weights from data", refuse("a MatMul x W", "t Transpose a", "y MatMul t x"), TypeError,
          "Transpose .* rows of data must stay rows"),
         ("attention", refuse("a MatMul x S4", "y MatMul a x", S4=np.eye(4)), TypeError, "MatMul .* combines several"),
-        ("columns", refuse("y MatMul WT x"), TypeError, "first factor is not rows of data"),
         ("softmax inside", refuse("a MatMul x W", "s Softmax a", "y MatMul s V"), TypeError,
          r"Softmax \(node 'n1'\): it couples its inputs", CUT),
         ("softmax over the batch", refuse("a MatMul x W", ("y Softmax a", {"axis": 0})), TypeError, "not over the out"),
@@ -431,7 +420,6 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
          "training mode", "evaluation mode"),
         ("batch norm of images", refuse("n BatchNormalization x one one one one", "f Flatten n", "y Relu f", **IMAGE,
                                         one=np.ones(1)), TypeError, "BatchNormalization .* not of rows of numbers"),
-        ("softmax of sequences", refuse(("y Softmax x", {"axis": 1}), x=(None, 3, 4)), TypeError, "not over the outp"),
         ("bias", refuse("y Gemm x W C"), TypeError, "bias has 3 entries for 6 outputs"),
         ("large constant", refuse("c ConstantOfShape big", "a MatMul x c", "y Relu a", big=np.array([4, 10**12])),
          TypeError, "ConstantOfShape .* not among the operations on constants"),
@@ -440,7 +428,6 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
         ("two outputs", refuse("a MatMul x W", "b Relu a", outputs=["a", "b"]), TypeError, "2 outputs", "output="),
         ("no such value", lambda: mp.from_onnx(model("y MatMul x W"), output="z"), ValueError, "output='z' is not",
          "such are x, y"),
-        ("no such input", lambda: mp.from_onnx(model("y MatMul x W"), input="z"), ValueError, "input='z' is not"),
         ("not the only input", lambda: mp.from_onnx(model("a MatMul x W", "b MatMul a S", "y Add a b"), input="b"),
          TypeError, r"depends on 2 inputs of the graph \(x, b\)", CUT),
         ("layer norm written out", refuse("a MatMul x W", *NORM, "y MatMul t V"), TypeError,
@@ -450,19 +437,14 @@ IMAGE = {"x": (None, 1, 4, 4), "K": np.ones((1, 1, 3, 3))}
          "register_activation"),
         ("product", refuse("a MatMul x W", "b Relu a", "c MatMul b S", "d Tanh c", "y Mul d b"), TypeError,
          r"Mul \(node 'n4'\)", "not as a gated unit or a residual"),
-        ("images", refuse(("f Flatten x", {"axis": 2}), "y MatMul f S4", S4=np.ones((4, 4)), x=(None, 1, 4, 4)),
-         TypeError, "Flatten .* mixes the rows"),
         ("reshape", refuse("f Reshape x into", "y MatMul f S2", S2=np.ones((2, 2)), into=np.array([-1, 2])), TypeError,
          "Reshape .* mixes the rows"),
-        ("matrix added", refuse("a MatMul x W", "y Add a S"), TypeError, r"shape \(6, 6\) is not one row"),
-        ("sizes", refuse("a MatMul x W", "b Add a C2", "y Relu b", C2=np.ones(4)), TypeError, "takes 4 inputs"),
         ("quantised", refuse("q QuantizeLinear x scale zero", "y DequantizeLinear q scale zero", dtype=np.float32,
                              scale=np.array(0.1), zero=np.array(0, np.uint8)), TypeError, "quantis"),
         ("unknown", refuse("y CumSum x zero", zero=np.array(0)), TypeError, r"CumSum \(node 'n0'\): it is not among"),
         ("other domain", refuse("a Gemm x W B", ("y Gelu a", {"domain": "com.microsoft"})), TypeError,
          r"Gelu \(node 'n1'\): it is an operation of 'com.microsoft'"),
         ("control flow", lambda: mp.from_onnx(branching()), TypeError, r"If \(node 'n3'\): it has graphs of its own"),
-        ("no model", lambda: mp.from_onnx(3), TypeError, "path of an ONNX file or an onnx.ModelProto, got int"),
     ]
 )  # fmt: skip
 def test_mistakes(act, exception, patterns):

@@ -115,9 +115,6 @@ def test_names_stay_with_their_inputs():
     assert mix.condition({"b": 0.0}).names == ("a", "c")
 
 
-# -- mixtures ----------------------------------------------------------------------------------------------------------
-
-
 def density(g, known, x):
     cov = g.covariance[np.ix_(known, known)]
     u = x - g.mean[known]
@@ -164,9 +161,6 @@ def test_components_in_the_same_line():
         mp.GaussianMixture(np.array([0.5, 0.5]), np.array([[0.0, 0], [1, 0]]), np.zeros((2, 2, 2))).condition({0: 0.5})
 
 
-# -- libraries ---------------------------------------------------------------------------------------------------------
-
-
 @backends(NUMPY32, TORCH32, TORCH64)
 @pytest.mark.parametrize("inputs", [G, mixture(4)], ids=["gaussian", "mixture"])
 def test_libraries_and_precisions(inputs, backend):
@@ -199,9 +193,6 @@ def test_gradients_flow_to_the_covariance():
 
     leaves = [torch.tensor(a, requires_grad=True) for a in (G.mean, np.linalg.cholesky(G.cov))]
     assert torch.autograd.gradcheck(moments, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 @mistakes(

@@ -24,8 +24,6 @@ from support.inputs import covariance
 import mlpoly as mp
 from mlpoly.arrays import widen
 
-# -- forms -------------------------------------------------------------------------------------------------------------
-
 
 def test_forms_of_the_covariance(rng):
     mean = np.zeros(3)
@@ -51,9 +49,6 @@ def test_singular_covariances_are_welcome(rng):
     x = rng.standard_normal((3, 40)).astype(np.float32)  # rank 2 in 40 dimensions, rounded to float32
     centred = x - x.mean(axis=0)
     assert mp.Gaussian(x.mean(axis=0), centred.T @ centred / 3).dim == 40
-
-
-# -- samples in --------------------------------------------------------------------------------------------------------
 
 
 def test_from_samples_is_the_population_covariance(backend, rng):
@@ -102,9 +97,6 @@ def test_oas_of_one_sample_and_of_a_sphere_is_finite():
     assert not np.any(mp.Gaussian.from_samples(np.ones((1, 3)), shrinkage="oas").cov)
     sphere = np.concatenate([np.eye(3), -np.eye(3)])
     assert_close(mp.Gaussian.from_samples(sphere, shrinkage="oas").cov, np.eye(3) / 3)
-
-
-# -- streaming ---------------------------------------------------------------------------------------------------------
 
 
 @given(

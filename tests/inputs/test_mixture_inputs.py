@@ -28,9 +28,6 @@ def labelled(rng, counts=(40, 25, 10), d=D):
     return spread * rng.standard_normal((len(labels), d)) + 3 * labels[:, None], labels
 
 
-# -- forms -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", ["identity", "full", "diagonal", "shared matrix", "shared diagonal"])
 def test_forms_of_the_covariances(form, rng):
     full = covariances(rng)
@@ -101,9 +98,6 @@ def test_jax_looks_through_a_mixture(rng):
             assert_close(again.covariance, mix.covariance, 0)
             got = jax.jit(lambda m: m.covariance)(mix)
             assert_close(got, mix.covariance, 1e-15)
-
-
-# -- from labels -------------------------------------------------------------------------------------------------------
 
 
 def test_from_labels_is_one_gaussian_per_class(backend, rng):
@@ -238,9 +232,6 @@ def test_streaming_equals_all_at_once(backend, rng):
     )
 
 
-# -- from samples ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["full", "diag", "tied"])
 def test_from_samples_is_scikit_learns(kind, rng):
     x, _ = labelled(rng, counts=(60, 40, 30))
@@ -255,9 +246,6 @@ def test_from_samples_is_scikit_learns(kind, rng):
     assert_close(mix.means, model.means_, 0)
     for i, g in enumerate(mix.components):
         assert_close(g.covariance, matrices(i), 0)
-
-
-# -- samples out -------------------------------------------------------------------------------------------------------
 
 
 def test_samples_have_the_moments_of_their_components(rng):
@@ -283,9 +271,6 @@ def test_a_component_without_weight_is_never_drawn(rng):
     assert mix.sample(1).shape == (1, D)
 
 
-# -- mistakes ----------------------------------------------------------------------------------------------------------
-
-
 def mix_with(weights=WEIGHTS, means=MEANS, covs=None, shared=None):
     return mp.GaussianMixture(weights, means, covs, shared)
 
@@ -301,43 +286,29 @@ FULL = np.stack([np.eye(D)] * C)
 
 TABLE = [
     ("negative weight", lambda: mix_with(np.array([0.7, -0.2, 0.5])), ValueError, "^weights .*negative", r"-0\.2"),
-    ("weights above one", lambda: mix_with(np.ones(3)), ValueError, "^weights sum to 3", "divide them by their sum"),
     ("counts for weights", lambda: mix_with(np.array([5.0, 3, 2])), ValueError, "^weights sum to 10", "divide"),
     ("NaN weight", lambda: mix_with(np.array([np.nan, 0.5, 0.5])), ValueError, "^weights ", "clean or drop"),
-    ("weight of no component", lambda: mix_with(np.full(4, 0.25)), ValueError, "^means .*4", "one row per weight"),
     ("means are a vector", lambda: mix_with(means=MEANS[0]), ValueError, "^means ", "one row per weight"),
-    ("NaN in means", lambda: mix_with(means=MEANS * np.nan), ValueError, "^means ", "clean or drop"),
     ("covs of fewer components", lambda: mix_with(covs=FULL[:2]), ValueError, r"^covs .*\(2, 2, 2\)", r"\(c, d, d\)"),
-    ("covs of more inputs", lambda: mix_with(covs=np.ones((3, 4))), ValueError, r"^covs .*\(3, 4\)", r"\(c, d\)"),
     ("covs are not square", lambda: mix_with(covs=np.ones((3, 2, 3))), ValueError, r"^covs .*\(3, 2, 3\)",
      r"\(c, d, d\)"),
     ("shared covs per component", lambda: mix_with(covs=FULL, shared=True), ValueError, "^covs, component 0", "shape"),
     ("second component is not definite", lambda: mix_with(covs=negative_second()), ValueError,
      "^covs, component 1: cov is not positive semidefinite", "clip"),
-    ("second component is not symmetric",
-     lambda: mix_with(covs=FULL + np.arange(C)[:, None, None] * np.array([[0.0, 1.0], [0.0, 0.0]])), ValueError,
-     "^covs, component 1: cov is not symmetric", r"\(cov \+ cov\.T\) / 2"),
     ("negative variance in the third", lambda: mix_with(covs=np.array([[1.0, 1], [1, 1], [1, -1]])), ValueError,
      "^covs, component 2: cov has a negative", ">= 0"),
-    ("NaN in the second covariance", lambda: mix_with(covs=negative_second(np.nan)), ValueError,
-     "^covs, component 1: cov holds 4 NaN", "clean or drop"),
     ("torch covs, NumPy means", lambda: mix_with(covs=torch.tensor(FULL)), TypeError, "means is numpy, covs is torch",
      "convert them to one"),
     ("float labels", lambda: mp.GaussianMixture.from_labels(X, Y * 1.0), TypeError, "^labels .*float64",
      r"astype\(int\)"),
-    ("labels as times", lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")), TypeError, "^labels ",
-     "np.unique"),
     ("too few labels", lambda: mp.GaussianMixture.from_labels(X, Y[:3]), ValueError, r"^labels .*\(3,\).*\(4,\)",
      "per sample"),
     ("labels are one-hot", lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)), ValueError, "^labels ",
      "one label"),
     ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
     ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
-    ("no accumulators", lambda: mp.GaussianMixture.from_accumulators({}), ValueError, "^accumulators ",
-     r"update\(batch\)"),
     ("empty accumulators", lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}), ValueError,
      "^accumulators ", r"update\(batch\)"),
-    ("components is zero", lambda: mp.GaussianMixture.from_samples(X, 0), ValueError, "^components ", "at least 1"),
     ("more components than samples", lambda: mp.GaussianMixture.from_samples(X, 5), ValueError, "^components is 5",
      "only 4"),
     ("spherical covariances",
@@ -345,9 +316,6 @@ TABLE = [
      "^covariance_type .*'spherical'", "full"),
     ("weights of other components", lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]), ValueError,
      r"^weights .*\(3,\)", "one weight per component"),
-    ("components of two dimensions",
-     lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]), ValueError,
-     "^components ", r"\[2, 3\]"),
     ("components of two libraries",
      lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(torch.zeros(2))]), TypeError,
      "component_1 is torch", "convert them to one"),

@@ -192,12 +192,6 @@ def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path
     assert not (tmp_path / "deep").exists()
 
 
-def test_a_model_that_is_a_block_itself_has_a_folder(tmp_path: Path) -> None:
-    """Its name is empty."""
-    one_block(tmp_path, "")
-    assert list(Conversion.load(tmp_path).polynomials) == [""]
-
-
 def test_what_is_wrong_is_said() -> None:
     model, batches = llama("silu"), token_ids(2)
     moments = collect(model, batches, "layers.0.mlp")

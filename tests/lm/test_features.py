@@ -55,9 +55,6 @@ def block_output(model: nn.Module, batch: Any) -> Any:
     return seen_at_block(model, batch, outputs=True)
 
 
-# -- what features are -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [tiny_models.llama, tiny_models.gpt2, tiny_models.gemma2])
 def test_what_a_token_feature_writes_to_its_own_logit_is_its_eigenvalue(make):
     model, polys = model_and_polynomials(make)
@@ -109,12 +106,6 @@ def test_a_square_writes_what_the_quadratic_says_along_its_direction(small, kind
     second = poly(x + found.directions) + poly(x - found.directions) - 2 * poly(x)
     assert_close(second / 2, found.writes, 1e-9)
     assert_close(found.strengths, 2**0.5 * torch.linalg.vector_norm(found.writes, dim=1), 1e-12)
-
-
-def test_terms_are_those_of_the_decomposition(small):
-    found, terms = made(small, "term"), mp.decompose(small[1], 4)
-    assert_close(found.writes, terms.writes, 1e-9)
-    assert_close(found.functionals @ torch.as_tensor(small[1].inputs.root), terms.vectors, 1e-9)
 
 
 def test_forms_are_the_part_of_degree_two_along_principal_directions(small):
@@ -185,9 +176,6 @@ def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(ma
             refused()
 
 
-# -- on text -----------------------------------------------------------------------------------------------------------
-
-
 def padded(n: int) -> list[dict[str, Any]]:
     """Batches with padding on the left or on the right of some sequences."""
     batches = []
@@ -245,14 +233,6 @@ def test_tokens_that_the_text_does_not_have_are_left_out(small):
         assert len(reading.positive) == 1  # there is one sequence
 
 
-def test_sets_of_several_blocks_and_kinds_are_read_in_one_pass():
-    model, polys = model_and_polynomials()
-    sets = [block_features(poly, model, name, kind, 2) for name, poly in polys.items() for kind in ("random", "form")]
-    together = read_features(model, sets, token_ids(3))
-    alone = [reading for some in sets for reading in read_features(model, some, token_ids(3))]
-    assert list(together) == alone and len(alone) == 8
-
-
 def test_batches_do_not_matter(small):
     found, ids = made(small, "principal"), token_ids(1, b=12)[0]
     whole = read_features(small[0], found, [ids], contexts=4)
@@ -260,9 +240,6 @@ def test_batches_do_not_matter(small):
         assert [c.tokens for c in one.positive] == [c.tokens for c in other.positive]
         assert one.histogram == other.histogram
         assert one.explained == pytest.approx(other.explained, abs=1e-10)
-
-
-# -- steering ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -325,9 +302,6 @@ def test_an_expert_is_steered_at_its_own_tokens():
     assert torch.equal(moved, (chosen[0] == 2).any(1)) and 0 < moved.sum() < len(moved)
     with pytest.raises(ValueError, match=r"'model.layers.1.mlp.experts.2' is an expert; a router weights"):
         read_features(model, features, token_ids(1))
-
-
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

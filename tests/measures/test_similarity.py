@@ -97,9 +97,6 @@ def test_known_values():
     assert float(zero.cosine) == 0 and zero.distance == pytest.approx(0.5)
 
 
-# -- polynomials -------------------------------------------------------------------------------------------------------
-
-
 @INPUTS
 @pytest.mark.parametrize(("kind", "name"), [("MLP", "relu"), ("MLP", "gelu"), ("GLU", "silu")])
 @pytest.mark.parametrize("degree", [1, 2, 3])
@@ -138,9 +135,6 @@ def test_two_polynomials_against_quadrature(degrees, inputs):
     assert abs(found.by_degree.inner[1] - np.sum(slopes[0] * slopes[1])) <= 1e-10 * found.first
 
 
-# -- samples -----------------------------------------------------------------------------------------------------------
-
-
 def test_on_samples():
     """Plain averages, weighted; any functions, deep networks and bounded polynomials among them."""
     net, deep = network("MLP", "relu"), chain()
@@ -153,9 +147,6 @@ def test_on_samples():
         centred = mp.similarity(f, g, mp.Samples(x, weights=w), centred=True)
         assert_close(centred.per_output.inner, p @ ((a - p @ a) * (b - p @ b)), 1e-11)
         assert found.by_degree is None and "output 2" in str(found)
-
-
-# -- libraries and gradients -------------------------------------------------------------------------------------------
 
 
 @backends(NUMPY32, TORCH32, TORCH64)
@@ -200,10 +191,7 @@ def test_gradients_in_torch(pair, inputs, what):
     assert torch.autograd.gradcheck(measure, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-# -- what is printed, and mistakes -------------------------------------------------------------------------------------
-
-
-NET, POLY = network("MLP", "relu"), mp.fit(network("MLP", "relu"), G, 3)
+NET = network("MLP", "relu")
 DEEP = chain(sizes=(4, 5, 4, 3))
 COMPOSED = mp.fit(DEEP, mp.Gaussian.standard(4), 2, method="composed")
 

@@ -61,9 +61,6 @@ def moments(activation, means, stds, rho, kernel=None):
     return total, np.outer(size, size)
 
 
-# -- known closed forms ------------------------------------------------------------------------------------------------
-
-
 def test_arc_cosine_kernels():
     """Centred units: Cho and Saul's kernels of order 0 and 1, and |y|."""
     for rho in np.linspace(-1, 1, 41):
@@ -83,9 +80,6 @@ def test_polynomials_are_exact(rho):
     np.testing.assert_allclose(moments("identity", m, s, rho)[0], cov + np.outer(m, m), rtol=1e-13)
     square = np.outer(m**2 + s**2, m**2 + s**2) + 2 * cov**2 + 4 * np.outer(m, m) * cov
     np.testing.assert_allclose(moments("square", m, s, rho)[0], square, rtol=1e-12)
-
-
-# -- mpmath ------------------------------------------------------------------------------------------------------------
 
 
 def conditional_mean(act, mean, std):
@@ -175,9 +169,6 @@ def test_narrow_breaks_do_not_cancel():
     check_against_mpmath("hardtanh", [(1e3, 1e4, -2e3, 5e3, rho) for rho in (0.2, 0.97, -1.0)], 1e-11)
 
 
-# -- other routes ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [*PIECEWISE_LINEAR, "hardsigmoid"])
 def test_exact_kernel_against_conditioning_and_series(name):
     act = activations.get(name)
@@ -252,9 +243,6 @@ def test_unit_moments_against_mpmath():
         assert unit_moments(act, plain_units([m], [s]))[0] == pytest.approx(want, rel=1e-11)
 
 
-# -- the series and its bound ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_bound_covers_what_was_cut(gated, monkeypatch):
     """Cut the series far too early on purpose: the error appears, and the stated bound covers it."""
@@ -304,9 +292,6 @@ def test_blocks_do_not_change_the_result(monkeypatch, rng):
     monkeypatch.setattr(inner_products, "_SMALL", 4)
     for net, want in zip(nets, whole, strict=True):
         np.testing.assert_allclose(second_moment(net, mp.Gaussian.standard(3)).raw, want.raw, rtol=1e-11)
-
-
-# -- strongly correlated units -----------------------------------------------------------------------------------------
 
 
 def close_pairs(gated, seed=0):
@@ -376,9 +361,6 @@ def test_a_strongly_correlated_pair_costs_little(name, most, rng):
     np.testing.assert_allclose(
         np.diag(cov), np.diag(second_moment(mp.MLP(W, b, None, None, name), inputs).cov), rtol=1e-9
     )
-
-
-# -- far out, and small beside their means -----------------------------------------------------------------------------
 
 
 def test_units_far_out_have_moments():

@@ -60,9 +60,6 @@ def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
     return hidden if poly.bias is None else hidden + poly.bias
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize("o", [2, None])
 @kinds
@@ -127,8 +124,6 @@ def test_a_constant_unit_has_no_lines_to_follow() -> None:
     assert_close(poly.gradient(x)[:, 0], np.zeros((20, 2)), 0)
 
 
-# -- arithmetic and truncation -----------------------------------------------------------------------------------------
-
 NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
 
 
@@ -168,9 +163,6 @@ def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> Non
         assert_close(made(x), np.broadcast_to(made(x[:1]), (len(x), 2)), 10 * 5 * np.finfo(float).eps)
     if degree < 2:
         assert made.gate_slopes is None
-
-
-# -- closed-form error -------------------------------------------------------------------------------------------------
 
 
 def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -239,12 +231,6 @@ def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
         found, want = mp.fvu(net, p, inputs_of(d)), true_fvu(net, p, inputs_of(d))
         assert abs(float(found.total) - want) <= float(found.bound) + 1e-5 * want
         assert float(found.bound) < 1e-3
-
-
-# -- fits to samples ---------------------------------------------------------------------------------------------------
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:

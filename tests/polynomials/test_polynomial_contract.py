@@ -122,8 +122,6 @@ class PolynomialContract:
     def network(cls, seed=0):
         return make_net(cls.kind, seed)
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
     def test_sizes(self):
         p = made(type(self))
         assert type(p) is self.form and isinstance(p, Polynomial)
@@ -185,8 +183,6 @@ class PolynomialContract:
         form = np.tensordot(direction, p.coefficients().quadratic, axes=1)
         assert_close(p.quadratic_form(direction)(np.eye(D)), form, 1e-11)
 
-    # -- derivatives and truncation -----------------------------------------------------------------------------------
-
     @doubles
     def test_gradient_is_that_of_finite_differences(self, backend):
         p, x = placed(made(type(self)), backend), X
@@ -221,8 +217,6 @@ class PolynomialContract:
             assert_close(cut.truncate(0)(x), p.truncate(0)(x), 1e-12)
         constant = p.truncate(0)(x)
         assert_close(constant, np.broadcast_to(constant[0], constant.shape), 1e-12)
-
-    # -- arithmetic ---------------------------------------------------------------------------------------------------
 
     def test_arithmetic_is_that_of_the_values(self, backend):
         p, x, rng = placed(made(type(self)), backend), make(X, backend), np.random.default_rng(5)
@@ -281,8 +275,6 @@ class PolynomialContract:
         assert (p + replace(p, inputs=copy.deepcopy(p.inputs))).inputs is p.inputs  # the same fingerprint
         assert (p + q).inputs is None and (p - replace(q, inputs=None)).inputs is None
         assert (p + q).source == mp.polynomials.Source() and (p + q).report is None
-
-    # -- other units, and what it says ---------------------------------------------------------------------------------
 
     def test_in_units_takes_the_original_data(self, backend):
         p, scale, shift = placed(made(type(self)), backend), np.array([0.5, -3.0, 20.0]), np.array([1.0, -2.0, 40.0])
@@ -355,8 +347,6 @@ class PolynomialContract:
             if p.degree >= 2 and np.linalg.matrix_rank(p.inputs.covariance) == D:
                 assert sum(f.amount for f in found.features) == pytest.approx(found.parts[2], abs=1e-9 * scale)
 
-    # -- places -------------------------------------------------------------------------------------------------------
-
     def test_moves_between_libraries_and_dtypes(self, backend):
         p, like = made(type(self)), make(np.zeros(1), backend)
         there = p.to(like)
@@ -425,8 +415,6 @@ class PolynomialContract:
                 q = placed(other(type(self)), JAX64)
                 assert_close(jax.jit(lambda a, b, v: (a - b)(v))(p, q, x), value - q(x), 1e-12)
 
-    # -- how good -----------------------------------------------------------------------------------------------------
-
     @pytest.mark.parametrize("rank", [D, 2, 1])
     def test_second_moments_are_those_of_quadrature(self, rank):
         """Alone and with another function, by degree, under other inputs of any rank."""
@@ -481,8 +469,6 @@ class PolynomialContract:
             return
         # A kink at the bound is all that a grid of 45 nodes in each of three dimensions does not see exactly.
         assert abs(float(found.total) - want) <= (1e-7 if self.exact else 2e-2) * max(want, 1e-3)
-
-    # -- mistakes -----------------------------------------------------------------------------------------------------
 
     def mistakes(self):
         p, q = made(type(self)), placed(made(type(self)), TORCH64)
@@ -623,8 +609,6 @@ class TestComposedOfResiduals(TestComposed):
     def network(cls, seed=0):
         return mp.Residual(mp.Chain([network("MLP", "gelu", D, H, H, seed=seed), network("GLU", "gelu", H, H, D)]))
 
-
-# -- sums of different forms -------------------------------------------------------------------------------------------
 
 FORMS = {
     "ridge 2": lambda: mp.fit(make_net("GLU"), make_gaussian(), 2),

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import Array, namespace, promote, rounding_error, widen
+from mlpoly.arrays import namespace, promote, rounding_error, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
-from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
+from mlpoly.fitting.neuron_equations import NeuronEquations
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
 from mlpoly.inputs import GaussianMixture, Samples
 from mlpoly.networks import Layer, Network
@@ -64,9 +64,18 @@ def _equations(net: Layer, inputs: Any, start: BoundedPolynomial) -> NeuronEquat
     else:
         weights, parts = [1.0], [Units.under(net, inputs, spreads=True)]
         pooled = parts[0]
-    equations = NeuronEquations(NeuronBasis(start, pooled.gate))
+    equations = NeuronEquations(start, pooled.gate)
+    # Nodes t (m, h) of a component's standardised preactivations, on panels that end at bounds and kinks and are narrow
+    # enough for products of two basis functions.
+    xp, reach = namespace(shifts=start.units.shifts), reach_of(start.degree)
+    count = math.ceil(reach / min(1.0, math.sqrt(4.5 / (start.degree + 1))))
+    grid, units, activation = np.linspace(-reach, reach, count + 1), start.units, net.activation
+    places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})
     for weight, own in zip(weights, parts, strict=True):
-        t, density = _nodes(net, own, start)
+        bends = [units.shifts + sign * start.bounds * units.scales for sign in (-1, 1)]
+        bends += [own.shifts * 0 + place - own.bias for place in places]
+        edges = xp.stack([widen(bend) for bend in bends]) - own.shifts
+        t, density = panels(grid, [in_deviations(edges, xp.where(own.scales > 0, own.scales, 1.0))], _NODES)
         y = own.shifts + own.scales * t
         value = net.activation(y + widen(own.bias))
         if own.gate is None:
@@ -78,18 +87,3 @@ def _equations(net: Layer, inputs: Any, start: BoundedPolynomial) -> NeuronEquat
             factor = z + widen(own.gate.bias)
             equations.add(y, z, value * factor, 0.5 * weight * density)
     return equations
-
-
-def _nodes(net: Layer, own: Units, start: BoundedPolynomial) -> tuple[Array, Array]:
-    """Nodes t (m, h) of a component's standardised preactivations, on panels that end at bounds and kinks; weights."""
-    xp, degree = namespace(shifts=own.shifts), start.degree
-    reach = reach_of(degree)
-    # Panels are narrow enough for products of two basis functions.
-    grid = np.linspace(-reach, reach, math.ceil(reach / min(1.0, math.sqrt(4.5 / (degree + 1)))) + 1)
-    units, activation = start.units, net.activation
-    places = activation.kinks if activation.pieces is not None else sorted({*LADDER, *activation.kinks})
-    bends = [units.shifts + sign * start.bounds * units.scales for sign in (-1, 1)]
-    bends += [own.shifts * 0 + place - own.bias for place in places]
-    scales = xp.where(own.scales > 0, own.scales, 1.0)
-    edges = in_deviations(xp.stack([widen(bend) for bend in bends]) - own.shifts, scales)
-    return panels(grid, [edges], _NODES)

@@ -60,11 +60,8 @@ class FitReport(Tabular, Plottable):
     def _table(self) -> Table:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("method", "summary", "details")}
         values |= {"history": f"{len(self.history)} entries" if self.history else None, **self.details}
-        rows = [(name, _cell(value)) for name, value in values.items() if value is not None]
-        return Table(("number", "value"), tuple(rows), f"{self.method}: {self.summary}")
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return "; ".join(part.summary if isinstance(part, FitReport) else f"{part}" for part in value)
-    return value
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                values[name] = "; ".join(p.summary if isinstance(p, FitReport) else f"{p}" for p in value)
+        rows = tuple((name, value) for name, value in values.items() if value is not None)
+        return Table(("number", "value"), rows, f"{self.method}: {self.summary}")

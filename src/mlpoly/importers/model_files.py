@@ -16,7 +16,7 @@ from mlpoly.extras import library
 from mlpoly.files import read_tensors
 from mlpoly.importers.state_dicts import network_from_state
 from mlpoly.networks import Network
-from mlpoly.networks.from_layers import Layout
+from mlpoly.networks.assemble import Layout
 
 _STATES = ("state_dict", "model_state_dict", "model", "params")  # where checkpoints keep the weights
 

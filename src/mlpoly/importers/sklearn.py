@@ -20,8 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mlpoly.importers.sklearn_columns import encoding_of, first_step, parted
 from mlpoly.networks import Affine, Chain, Network
-from mlpoly.networks.assemble import Scaling, assemble
-from mlpoly.networks.from_layers import from_layers
+from mlpoly.networks.assemble import Scaling, assemble, from_layers
 from mlpoly.records import replace
 
 _ACTIVATIONS = {"identity": "identity", "logistic": "sigmoid", "tanh": "tanh", "relu": "relu"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from mlpoly.activations import Activation, get
 from mlpoly.networks import GLU, Network
-from mlpoly.networks.from_layers import Layout, from_layers
+from mlpoly.networks.assemble import Layout, from_layers
 
 Pair = tuple[np.ndarray, np.ndarray | None]  # weight and bias
 

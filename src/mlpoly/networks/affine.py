@@ -6,8 +6,7 @@ from functools import cached_property
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.layer import Forms, Layer
-from mlpoly.networks.weight_checks import check_bias, check_weight, set_weights
+from mlpoly.networks.layer import Forms, Layer, check_bias, check_weight, set_weights
 from mlpoly.records import record, replace, static
 
 
@@ -37,8 +36,8 @@ class Affine(Layer):
 
     def __post_init__(self) -> None:
         W = check_weight("W", self.W, (None, None), "outputs in rows, inputs in columns")
-        made = {"W": W, "b": check_bias("b", self.b, W.shape[0])}
-        set_weights(self, made, self.names, self.output_names)
+        weights = {"W": W, "b": check_bias("b", self.b, W.shape[0])}
+        set_weights(self, weights, self.names, self.output_names)
 
     @property
     def activation(self) -> Activation:  # type: ignore[override]

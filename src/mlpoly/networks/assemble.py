@@ -1,20 +1,25 @@
-"""From pieces, as the formats of other libraries list them, to a network of as few layers as possible."""
+"""From weights of layers, or pieces as other libraries list them, to a network of as few layers as possible."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, get_args
 
-from mlpoly.activations import Activation
+from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array, astype, cast_like, eye, namespace_of, promote
 from mlpoly.networks.affine import Affine
 from mlpoly.networks.chain import Chain, Residual
-from mlpoly.networks.layer import Forms, Layer, Network
+from mlpoly.networks.layer import Forms, Layer, Network, check_bias, check_weight
 from mlpoly.networks.mlp import MLP
 from mlpoly.networks.simplify import simplified
 from mlpoly.records import replace
+
+Layout = Literal["out_in", "in_out"]
+ActivationLike = str | Activation | Callable[[Array], Array]
+
+_USERS = "'out_in' for PyTorch and Equinox, 'in_out' for scikit-learn, Keras and Flax"
 
 
 class PieceError(TypeError):
@@ -90,11 +95,19 @@ def assemble(pieces: Sequence[Piece]) -> Network:
     it gives, and a TypeError for weights of several dtypes or devices.
     """
     pieces = [part for piece in pieces for part in (piece.layers if isinstance(piece, Chain) else [piece])]
-    _check_sizes(pieces)
-    dtype = next((piece.prototype.dtype for piece in pieces if isinstance(piece, Network)), None)
+    size = None
+    for piece in pieces:
+        takes = piece.dim_in if isinstance(piece, Network) else size if isinstance(piece, Activation) else piece.size
+        if size is not None and takes != size:
+            raise PieceError(f"{piece!r} takes {takes} inputs, but the parts before it give {size}.")
+        size = piece.dim_out if isinstance(piece, Network) else takes
+    weights = [piece.prototype for piece in pieces if isinstance(piece, Network)]
+    if len(places := {(str(w.dtype), str(w.device)) for w in weights}) > 1:
+        kinds = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(places))
+        raise TypeError(f"the parts have weights of different kinds ({kinds}); convert the module with .to(...).")
 
     def as_network(part: Network | Scaling) -> Network:
-        return part.affine(part.dtype if dtype is None else dtype) if isinstance(part, Scaling) else part
+        return part.affine(weights[0].dtype if weights else part.dtype) if isinstance(part, Scaling) else part
 
     parts: list[Network | Scaling] = []
     for piece in pieces:
@@ -147,24 +160,6 @@ def side_by_side(nets: Sequence[Network]) -> list[Network]:
     return [*made, Affine(slots[size:, :])]
 
 
-def _check_sizes(pieces: Sequence[Piece]) -> None:
-    """Raise unless each piece takes as many inputs as the one before it gives, in one dtype and on one device."""
-    size = None
-    for piece in pieces:
-        needed = size
-        if isinstance(piece, Network):
-            needed = piece.dim_in
-        elif isinstance(piece, (Scaling, Slopes)):
-            needed = piece.size
-        if size is not None and needed != size:
-            raise PieceError(f"{piece!r} takes {needed} inputs, but the parts before it give {size}.")
-        size = piece.dim_out if isinstance(piece, Network) else needed
-    places = {(str(p.prototype.dtype), str(p.prototype.device)) for p in pieces if isinstance(p, Network)}
-    if len(places) > 1:
-        kinds = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(places))
-        raise TypeError(f"the parts have weights of different kinds ({kinds}); convert the module with .to(...).")
-
-
 def _hidden_layer(first: Any, units: Activation | Slopes) -> MLP:
     W, b = first.W, first.b
     if isinstance(units, Activation):
@@ -173,3 +168,40 @@ def _hidden_layer(first: Any, units: Activation | Slopes) -> MLP:
     xp, one = namespace_of(W), eye(units.size, W)
     readout = xp.concat([one, -one * cast_like(units.slopes, W)], axis=1)
     return MLP(xp.concat([W, -W]), None if b is None else xp.concat([b, -b]), readout, None, "relu")
+
+
+def from_layers(
+    layers: Sequence[tuple[Array, Array | None]],
+    activation: ActivationLike | Sequence[ActivationLike | None] = "relu",
+    layout: Layout = "out_in",
+) -> Network:
+    """See `mlpoly.MLP.from_layers`."""
+    if not isinstance(layers, Sequence) or isinstance(layers, (str, bytes)) or not layers:
+        raise TypeError(f"layers must be a list of pairs (weight, bias), got {type(layers).__name__} {layers!r:.60}.")
+    if layout not in get_args(Layout):
+        raise ValueError(f"layout must be {_USERS}, got {layout!r}.")
+    several = isinstance(activation, Sequence) and not isinstance(activation, str)
+    activations: Any = activation if several else [activation] * (len(layers) - 1)
+    if len(activations) != len(layers) - 1:
+        raise ValueError(
+            f"activation has {len(activations)} entries, but {len(layers)} layers have {len(layers) - 1} activations "
+            f"between them; give one name for all, or a list of {len(layers) - 1}."
+        )
+    pieces: list[Piece] = []
+    outputs, hint = None, f"in the layout {layout!r}; pass layout={_USERS}"
+    for i, pair in enumerate(layers):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"layers[{i}] must be a pair (weight, bias), where the bias may be None, got {type(pair).__name__}."
+            )
+        W = check_weight(f"the weight of layers[{i}]", pair[0], (None, None), "a matrix")
+        W = W if layout == "out_in" else W.T
+        if outputs not in (None, W.shape[1]):
+            takes = f"layers[{i}] takes {W.shape[1]} inputs, but layers[{i - 1}] has {outputs} outputs"
+            raise ValueError(f"{takes} {hint}.")
+        outputs = W.shape[0]
+        b = check_bias(f"the bias of layers[{i}]", pair[1], outputs, f" {hint}")
+        pieces.append(Affine(W, b))
+        if i < len(activations) and activations[i] is not None:
+            pieces.append(get(activations[i]))
+    return assemble(pieces)

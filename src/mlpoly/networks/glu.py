@@ -7,8 +7,7 @@ from functools import cached_property
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.layer import Forms, Layer
-from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
+from mlpoly.networks.layer import Forms, Layer, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
 
 
@@ -60,21 +59,15 @@ class GLU(Layer):
         output_names: Sequence[str] | None = None,
     ) -> None:
         W_gate = check_weight("W_gate", W_gate, (None, None), "hidden units in rows, inputs in columns")
-        h = W_gate.shape[0]
         W_up = check_weight("W_up", W_up, tuple(W_gate.shape), "the same shape as W_gate")
-        hint = layout_hint("W_gate", W_gate, b_gate, "W_down", W_down)
+        h, hint = W_gate.shape[0], layout_hint("W_gate", W_gate, b_gate, "W_down", W_down)
         if W_down is not None:
             meaning = "outputs in rows, as many columns as W_gate has rows" + hint
             W_down = check_weight("W_down", W_down, (None, h), meaning)
-        made = {
-            "W_gate": W_gate,
-            "b_gate": check_bias("b_gate", b_gate, h, hint),
-            "W_up": W_up,
-            "b_up": check_bias("b_up", b_up, h),
-            "W_down": W_down,
-            "b_down": check_bias("b_down", b_down, h if W_down is None else W_down.shape[0]),
-        }
-        set_weights(self, made, names, output_names, activation=get(activation))
+        b_gate, b_up = check_bias("b_gate", b_gate, h, hint), check_bias("b_up", b_up, h)
+        b_down = check_bias("b_down", b_down, h if W_down is None else W_down.shape[0])
+        weights = {"W_gate": W_gate, "b_gate": b_gate, "W_up": W_up, "b_up": b_up, "W_down": W_down, "b_down": b_down}
+        set_weights(self, weights, names, output_names, activation=get(activation))
 
     @cached_property
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:

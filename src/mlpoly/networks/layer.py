@@ -1,13 +1,14 @@
-"""The interface of all networks."""
+"""The interface of all networks, and of those with one hidden layer."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, check_points, is_low_precision, namespace, on, promote
+from mlpoly.arrays import Array, as_float_array, is_low_precision, namespace, on, promote
+from mlpoly.arrays.checks import check_finite, check_names, check_points, check_shape
 from mlpoly.records import arrays_of, map_arrays, record, replace
 from mlpoly.tables import Table, Tabular
 
@@ -197,3 +198,55 @@ def _image(weight: Array, shift: Array | None, bias: Array | None) -> Array | No
     if shift is None:
         return bias
     return weight @ shift if bias is None else weight @ shift + bias
+
+
+def check_weight(name: str, value: Any, shape: tuple[int | None, ...], meaning: str) -> Array:
+    """Return a weight, or raise unless it is a finite floating array of the given shape."""
+    weight = as_float_array(name, value)
+    check_shape(name, weight, shape, meaning)
+    check_finite(name, weight)
+    return weight
+
+
+def check_bias(name: str, value: Any, length: int, hint: str = "") -> Array | None:
+    """Return an optional bias vector, checked like a weight."""
+    if value is None:
+        return None
+    return check_weight(name, value, (length,), "one entry per row of its weight matrix" + hint)
+
+
+def layout_hint(first: str, weight: Array, bias: Any, last: str, readout: Any) -> str:
+    """Hint for an error about shapes, if the weights would fit together once transposed, else the empty string.
+
+    Right are a `weight` (h, d) of the name `first`, a `bias` (h,) or None, and a `readout` (o, h) or None, the `last`.
+    """
+    rows, columns = weight.shape
+    length, shape = tuple(getattr(bias, "shape", ())), tuple(getattr(readout, "shape", ()))
+    transposed = []
+    if len(shape) == 2 and shape[1] != rows:
+        if shape[0] == columns and length in ((), (columns,)):
+            transposed = [first, last]
+        elif shape[0] == rows:
+            transposed = [last]
+    elif length == (columns,):
+        transposed = [first]
+    if not transposed:
+        return ""
+    remedy = " and ".join(f"{name}.T" for name in transposed)
+    return f"; these look transposed: {first} is (h, d) and {last} (o, h) as in PyTorch; use {remedy}"
+
+
+def set_weights(layer: Any, weights: dict[str, Array | None], names: Any, output_names: Any, **static: Any) -> None:
+    """Fill the fields of a layer with weights of one array library, device and dtype; it needs inputs and outputs."""
+    namespace(**weights)
+    dtypes = {name: w.dtype for name, w in weights.items() if w is not None}
+    if len(set(dtypes.values())) > 1:
+        kinds = ", ".join(f"{name} is {dtype}" for name, dtype in dtypes.items())
+        raise TypeError(f"weights have different dtypes ({kinds}); convert them to one.")
+    for name, value in {**weights, **static}.items():
+        object.__setattr__(layer, name, value)
+    if layer.dim_in == 0 or layer.dim_out == 0:  # without hidden units it is a constant
+        missing = "inputs" if layer.dim_in == 0 else "outputs"
+        raise ValueError(f"{layer!r} has no {missing}; a network needs at least one.")
+    object.__setattr__(layer, "names", check_names(names, layer.dim_in))
+    object.__setattr__(layer, "output_names", check_names(output_names, layer.dim_out, "output"))

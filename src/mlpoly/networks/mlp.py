@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from mlpoly.activations import Activation, get
 from mlpoly.arrays import Array
-from mlpoly.networks.layer import Forms, Layer, Network
-from mlpoly.networks.weight_checks import check_bias, check_weight, layout_hint, set_weights
+from mlpoly.networks.layer import Forms, Layer, Network, check_bias, check_weight, layout_hint, set_weights
 from mlpoly.records import record, replace, static
 
 if TYPE_CHECKING:
-    from mlpoly.networks.from_layers import Layout
+    from mlpoly.networks.assemble import ActivationLike, Layout
 
 
 @record
@@ -65,13 +64,13 @@ class MLP(Layer):
         if W2 is not None:
             W2 = check_weight("W2", W2, (None, h), "outputs in rows, as many columns as W1 has rows" + hint)
         b1, b2 = check_bias("b1", b1, h, hint), check_bias("b2", b2, h if W2 is None else W2.shape[0])
-        made = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
-        set_weights(self, made, names, output_names, activation=get(activation))
+        weights = {"W1": W1, "b1": b1, "W2": W2, "b2": b2}
+        set_weights(self, weights, names, output_names, activation=get(activation))
 
     @staticmethod
     def from_layers(
         layers: Sequence[tuple[Array, Array | None]],
-        activation: str | Activation | Callable[[Array], Array] | Sequence[str | Activation | None] = "relu",
+        activation: ActivationLike | Sequence[ActivationLike | None] = "relu",
         layout: Layout = "out_in",
     ) -> Network:
         """Return a network of any depth, an Affine, MLP or Chain, from the weights and biases of its layers.
@@ -98,7 +97,7 @@ class MLP(Layer):
         >>> mp.MLP.from_layers([(p["kernel"], p["bias"]) for p in params.values()], "gelu", layout="in_out")
         MLP(3 -> 8 -> 2, gelu)
         """
-        from mlpoly.networks.from_layers import from_layers
+        from mlpoly.networks.assemble import from_layers  # imports this module
 
         return from_layers(layers, activation, layout)
 

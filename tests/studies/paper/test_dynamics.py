@@ -8,7 +8,6 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 import torch
-from support.backends import assert_close
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
@@ -90,9 +89,6 @@ def calls(monkeypatch):
     return counted
 
 
-# -- the numbers -------------------------------------------------------------------------------------------------------
-
-
 def test_a_point_for_everything(found, run):
     points, spectra = found
     assert [(p.step, p.inputs, p.degree) for p in points] == [(s, *kind) for s in run.steps for kind in KINDS]
@@ -151,24 +147,6 @@ def test_samples_are_fresh_at_every_checkpoint():
 
 def test_papers_route_can_be_left_out(small, first):
     assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
-
-
-# -- the polynomials on disk -------------------------------------------------------------------------------------------
-
-
-def test_fits_on_disk(found, run, setting, folder, kept):
-    for i, step in enumerate(run.steps):
-        linear, quadratic = load_fits(folder, step)
-        assert (linear.degree, quadratic.degree) == (1, 2)
-        for poly in (linear, quadratic):
-            made = kept[i, "mixture", poly.degree]
-            assert poly.constant.dtype == torch.float64
-            assert_close(poly(setting.test), made(setting.test), 1e-5)  # float32 on disk
-            assert_close(poly.linear, made.linear, 1e-6)
-        assert_close(quadratic.quadratic, kept[i, "mixture", 2].quadratic, 1e-6)
-
-
-# -- computed once only ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -277,9 +255,6 @@ def test_interrupt_between_fits_and_record(small, quick, done, monkeypatch):
     assert not torch.equal(load_fits(done, 0)[1].quadratic, before)
     dynamics(small, quick, done)
     assert torch.equal(load_fits(done, 0)[1].quadratic, before)
-
-
-# -- interrupts that a solver answers with its best --------------------------------------------------------------------
 
 
 def interrupting(original, at):

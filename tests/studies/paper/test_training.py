@@ -50,9 +50,6 @@ def whole(tmp_path_factory) -> TrainingRun:
     return train(IMAGES, tmp_path_factory.mktemp("whole"), CONFIG)
 
 
-# -- what it does ------------------------------------------------------------------------------------------------------
-
-
 def test_points_against_plain_numpy(whole):
     for p in training_points(whole, IMAGES)[::3]:
         w = {name: a.astype(float) for name, a in weights(whole, p.step).items()}
@@ -151,9 +148,6 @@ def test_batch_larger_than_the_data(tmp_path):
     assert points[-1].train_loss < points[0].train_loss
 
 
-# -- going on ----------------------------------------------------------------------------------------------------------
-
-
 def test_longer_run_continues_a_shorter_one(whole, tmp_path):
     direct = train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=64))
     run = train(IMAGES, tmp_path / "parts", CONFIG)
@@ -198,27 +192,6 @@ def test_interrupt(whole, tmp_path, monkeypatch, at):
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
-@pytest.mark.parametrize("name", ["save_checkpoint", "write_tensors"])
-def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
-    """Between checkpoint and state, or before the checkpoint: at every fourth file."""
-    original, calls = getattr(training, name), count(1)
-
-    def write(*arguments):
-        if next(calls) % 4 == 0:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, name, write)
-    for _ in range(10):
-        try:
-            run = train(IMAGES, tmp_path, CONFIG)
-        except KeyboardInterrupt:
-            continue
-        break
-    assert next(calls) > 8
-    assert_same_weights(run, whole)
-
-
 SCRIPT = """
 import sys
 from support.small_studies import IMAGES, LONG
@@ -260,9 +233,6 @@ def test_killed_process(tmp_path):
         run = train(IMAGES, folder, LONG)
     assert begun == [header["step"]]
     assert_same_weights(run, train(IMAGES, tmp_path / "whole", LONG))
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlpoly.arrays import cast_like, namespace, scalar
-from mlpoly.fitting.deep.sampled import Distance, distance_to_optimum
+from mlpoly.fitting.deep.sampled import distance_to_optimum
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian
 from mlpoly.networks import Network
@@ -33,16 +35,9 @@ def fit_expansion(net: Network, inputs: Gaussian, degree: int, pairs: int = 512)
         quadratic = e.quadratic
         constant = constant - xp.linalg.trace(quadratic)
         explained = explained + 2 * xp.sum(quadratic**2)
-    like = net.prototype
-    made = DensePolynomial(
-        cast_like(inputs.mean, like),
-        cast_like(constant, like),
-        cast_like(e.linear, like) if degree else None,
-        None if quadratic is None else cast_like(quadratic, like),
-        cast_like(forward, like) if degree else None,
-        inputs=inputs,
-        source=Source(net.activation_names, METHOD),
-    )
+    parts = (inputs.mean, constant, e.linear if degree else None, quadratic, forward if degree else None)
+    arrays = (None if a is None else cast_like(a, net.prototype) for a in parts)
+    made = DensePolynomial(*arrays, inputs=inputs, source=Source(net.activation_names, METHOD))
     return replace(made, report=_report(made, net, inputs, scalar(explained), pairs))
 
 
@@ -52,22 +47,20 @@ def _report(poly: DensePolynomial, net: Network, inputs: Gaussian, explained: fl
     if found is None:
         return FitReport(METHOD, "closed form", details={"explained": explained})
     details = {"explained": explained, "variance": found.variance, "standard_error": found.standard_error}
+    figures: Any = {"misfit": found.misfit, "excess": found.excess, "details": details}
     if not found.variance > 0:
-        return FitReport(
-            METHOD, "the network does not vary under these inputs", found.misfit, found.excess, details=details
-        )
-    fvu = (found.misfit + found.excess) / found.variance
-    summary = f"fraction of variance unexplained about {fvu:.3g}{'' if found.exact else _above(found)}"
-    return FitReport(METHOD, summary, found.misfit, found.excess, fvu, details=details)
-
-
-def _above(found: Distance) -> str:
-    """How far the error is above that of the optimum, as far as the samples tell, and what to do."""
-    closer = "; method='sampled' comes closer"
-    if found.share > _HEAVY:
-        return f", {found.share:.0%} of it from one pair of samples, which leaves open how far the optimum is{closer}"
-    if not found.misfit > 0:
-        return closer
-    known = found.excess >= _KNOWN * found.doubt * found.misfit
-    above = (found.excess if known else found.excess + _KNOWN * found.standard_error) / found.misfit
-    return f", {'' if known else 'at most about '}{above:.1%} above that of the optimum{closer if above > _FAR else ''}"
+        return FitReport(METHOD, "the network does not vary under these inputs", **figures)
+    fvu, closer = (found.misfit + found.excess) / found.variance, "; method='sampled' comes closer"
+    summary = f"fraction of variance unexplained about {fvu:.3g}"
+    # How far that is above the error of the optimum, as far as the samples show, and what to do.
+    if found.share > _HEAVY and not found.exact:
+        part = f"{found.share:.0%} of it from one pair of samples"
+        summary += f", {part}, which leaves open how far the optimum is{closer}"
+    elif not found.misfit > 0 and not found.exact:
+        summary += closer
+    elif not found.exact:
+        certain = found.excess >= _KNOWN * found.doubt * found.misfit
+        above = (found.excess if certain else found.excess + _KNOWN * found.standard_error) / found.misfit
+        summary += f", {'' if certain else 'at most about '}{above:.1%} above that of the optimum"
+        summary += closer if above > _FAR else ""
+    return FitReport(METHOD, summary, fvu=fvu, **figures)

@@ -20,7 +20,7 @@ from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples, require_gaussians
 from mlpoly.networks import Layer, Network, layers_of, walk
-from mlpoly.polynomials import ComposedPolynomial, Polynomial, RidgePolynomial, Source
+from mlpoly.polynomials import ComposedPolynomial, Polynomial, Source
 from mlpoly.progress_bars import progress_bar
 from mlpoly.propagation import Closure, State
 from mlpoly.records import map_arrays, replace, trusted
@@ -43,7 +43,12 @@ def fit_composed(
     samples of the inputs themselves.
     """
     guard, layers = check_guard(guard), layers_of(net)
-    degrees = _degree_of_each(degree, layers)
+    hidden = sum(not is_affine(layer) for layer in layers)
+    each = list(degree) if isinstance(degree, Sequence) else [as_integer("degree", degree, 0)] * hidden
+    if len(each) != hidden:
+        raise ValueError(f"degree has {len(each)} entries, but the network has {hidden} hidden layers.")
+    given = iter([as_integer(f"degree[{i}]", n, 0) for i, n in enumerate(each)])
+    degrees = [1 if is_affine(layer) else next(given) for layer in layers]
     if isinstance(inputs, Samples):
         if guard not in ("auto", 0.0):
             raise ValueError(
@@ -64,8 +69,8 @@ def fit_composed(
             walk(net, closure, State.at(component))
     weights = widen(inputs.weights)
     entering = [[state.inputs for state in states] for states in zip(*(c.before for c in closures), strict=True)]
-    each = zip(layers, entering, degrees, strict=True)
-    fitted = [fit_neuronwise(layer, _pooled(weights, parts), own) for layer, parts, own in each]
+    rows = zip(layers, entering, degrees, strict=True)
+    fitted = [fit_neuronwise(layer, _pooled(weights, parts), own) for layer, parts, own in rows]
     # Root mean square over units and components of what the closure ignores, in standard deviations.
     xp = namespace(weights=weights)
     squares = zip(*([xp.mean(shift**2) for shift in closure.shifts] for closure in closures), strict=True)
@@ -76,12 +81,21 @@ def fit_composed(
     def guarded(eps: float) -> ComposedPolynomial:
         if not eps:
             return plain
-        places = zip(layers, fitted, entering, strict=True)
-        series = (_guarded_series(layer, stage, weights, parts, eps) for layer, stage, parts in places)
+        both = xp.concat([(1 - eps) * weights, eps * weights])
+        series: list[Series | None] = []
+        for layer, stage, parts in zip(layers, fitted, entering, strict=True):
+            if is_affine(layer):  # exact everywhere
+                series.append(None)
+                continue
+            mixture = GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
+            wide, units = map_arrays((layer, stage.units), widen)
+            wider = fit_neuronwise(wide, mixture, stage.degree)
+            own = wider.series.rebase(wider.units, units)
+            series.append(map_arrays(own, lambda a, like=stage.prototype: cast_like(a, like)))  # type: ignore[misc]
         report = replace(plain.report, details={**plain.report.details, "guard": eps})
-        return replace(_with_guards(plain, series), report=report)
+        return replace(_with_guards(plain, iter(series)), report=report)
 
-    if guard != "auto" or max(degrees) <= 1 or sum(not is_affine(layer) for layer in layers) <= 1:
+    if guard != "auto" or max(degrees) <= 1 or hidden <= 1:
         return guarded(0.0 if guard == "auto" else guard)
     wider = _pooled(weights, [_wider(component, _TAILS) for component in inputs.components])
     samples = [distribution.sample(_DRAWS, seed=0) for distribution in (inputs, wider)]
@@ -104,17 +118,6 @@ def check_guard(guard: Any) -> float | Literal["auto"]:
     if isinstance(guard, bool) or not isinstance(guard, Real) or not 0 <= float(guard) < 1:
         raise ValueError(f"guard must be 'auto', None, or a number from 0 to below 1 such as 0.01, got {guard!r}.")
     return float(guard)
-
-
-def _degree_of_each(degree: Any, layers: Sequence[Layer]) -> list[int]:
-    """Degree of every layer's polynomial: 1 for affine layers, and the given one or those given for hidden ones."""
-    hidden = sum(not is_affine(layer) for layer in layers)
-    if not isinstance(degree, Sequence):
-        degree = [as_integer("degree", degree, 0)] * hidden
-    if len(degree) != hidden:
-        raise ValueError(f"degree has {len(degree)} entries, but the network has {hidden} hidden layers.")
-    given = iter([as_integer(f"degree[{i}]", n, 0) for i, n in enumerate(degree)])
-    return [1 if is_affine(layer) else next(given) for layer in layers]
 
 
 def _pooled(weights: Array, parts: Sequence[Gaussian]) -> Gaussian | GaussianMixture:
@@ -173,19 +176,6 @@ def _degrees(poly: Polynomial) -> tuple[int, ...]:
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------
-
-
-def _guarded_series(
-    layer: Layer, stage: RidgePolynomial, weights: Array, parts: Sequence[Gaussian], eps: float
-) -> Series | None:
-    """Series of the neurons' best polynomials under what enters a layer and, with weight eps, the same but wider."""
-    if is_affine(layer):
-        return None  # exact everywhere
-    both = namespace(weights=weights).concat([(1 - eps) * weights, eps * weights])
-    mix = GaussianMixture.of(both, [*parts, *(_wider(g, WIDER) for g in parts)])
-    wide, units = map_arrays((layer, stage.units), widen)
-    wider = fit_neuronwise(wide, mix, stage.degree)
-    return map_arrays(wider.series.rebase(wider.units, units), lambda a: cast_like(a, stage.prototype))
 
 
 def _with_guards(poly: ComposedPolynomial, series: Iterator[Series | None]) -> ComposedPolynomial:

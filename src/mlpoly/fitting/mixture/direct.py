@@ -22,16 +22,10 @@ def fit_mixture_direct(net: Network, inputs: GaussianMixture, degree: int) -> Ch
     """Optimal polynomial of any degree under a mixture, while it has at most about 10^4 monomials."""
     whitening = Coordinates.of(inputs)
     values, report = solve_directly(net, inputs, degree, whitening)
-    dtype = net.prototype.dtype
-    return ChaosPolynomial(
-        astype(whitening.center, dtype),
-        astype(whitening.forward, dtype),
-        multi_indices(whitening.kept, degree),
-        astype(values.T, dtype),
-        inputs=inputs,
-        report=report,
-        source=Source(net.activation_names, UNDER_A_MIXTURE),
-    )
+    arrays = (whitening.center, whitening.forward, values.T)
+    center, forward, values = (astype(a, net.prototype.dtype) for a in arrays)
+    exponents, source = multi_indices(whitening.kept, degree), Source(net.activation_names, UNDER_A_MIXTURE)
+    return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
 
 
 def solve_directly(

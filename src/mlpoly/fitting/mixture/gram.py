@@ -1,6 +1,7 @@
-"""The Gram operator of quadratics under a mixture, by matrix products alone (MATH 4).
+"""Quadratics as symmetric matrices, and their Gram operator under a mixture, by matrix products alone (MATH 4).
 
-In homogeneous coordinates zh = (1, z) a quadratic is one symmetric matrix H: q(z) = zh' H zh. With v = E_c[zh] and
+In homogeneous whitened coordinates zh = (1, z) a quadratic of each output is one symmetric matrix H (n, n), with
+q(z) = zh' H zh: the constant in its corner, half of the linear part along its edges. With v = E_c[zh] and
 M = E_c[zh zh'], a Gaussian component gives
 
     E_c[q zh zh'] = 2 M H M + <H, M> M - 2 (v' H v) v v'
@@ -11,17 +12,19 @@ in whitened coordinates, has a closed inverse: the preconditioner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_at, add_product, astype, chunks, constant, device, eye, namespace, widen
-from mlpoly.fitting.mixture.matrices import padded
+from mlpoly.arrays import Array, add_at, add_product, chunks, device, namespace
+from mlpoly.arrays.placement import astype, cast_like, constant, eye, take_rows, widen
 from mlpoly.inputs import Coordinates, GaussianMixture
+from mlpoly.polynomials import DensePolynomial, RidgePolynomial
 from mlpoly.records import record
 
-_NUMBERS = 2**26  # largest intermediate of one product; components are taken in chunks that stay below it
+_NUMBERS = 2**26  # largest intermediate of one product; components and outputs are taken in chunks that stay below it
 
 
 @record
@@ -130,3 +133,93 @@ def standard_inverse(n: int, like: Array) -> Callable[[Array], Array]:
         return add_product(half, (diagonal @ change)[:, None, :], one)
 
     return apply
+
+
+def matrices_of(p: RidgePolynomial | DensePolynomial, whitening: Coordinates) -> Array:
+    """A polynomial of degree 2 as matrices (o, n, n) in homogeneous whitened coordinates."""
+    if isinstance(p, DensePolynomial):  # restricted to the range of the mixture
+        xp = namespace(center=p.center)
+        center = whitening.center
+        value = widen(p(cast_like(center, p.center)))
+        linear = widen(p.gradient(cast_like(center, p.center))) @ whitening.back
+        rows = xp.concat([value[:, None], 0.5 * linear], axis=1)[:, None, :]
+        if p.quadratic is None:
+            lower = xp.matmul(linear[:, :, None] * 0, linear[:, None, :])
+        else:
+            forms = whitening.back if p.directions is None else widen(p.directions) @ whitening.back
+            lower = forms.T @ widen(p.quadratic) @ forms
+        return xp.concat([rows, xp.concat([0.5 * linear[:, :, None], lower], axis=2)], axis=1)
+    units, g = p.units, p.units.gate
+
+    def homogeneous(directions: Array, shifts: Array) -> Array:
+        """Linear forms w.x - shift as vectors over (1, z): (h, n)."""
+        w = widen(directions)
+        return xp.concat([(w @ whitening.center - widen(shifts))[:, None], w @ whitening.back], axis=1)
+
+    def three_rows(series: Array) -> Array:
+        return xp.concat([widen(series), *[widen(series[:1, ...]) * 0] * (3 - series.shape[0])])
+
+    xp = namespace(directions=units.directions)
+    t = homogeneous(units.directions, units.shifts) * widen(units.inverse_scales)[:, None]
+    series = three_rows(p.series.plain)
+    root = 2**-0.5  # he_2 = (t^2 - 1) / sqrt(2)
+    edge = series[1, :][:, None] * t  # the terms that meet the constant 1, (h, n)
+    left, right = [t], [(series[2, :] * root)[:, None] * t]
+    if g is not None and p.series.gated is not None:
+        e, d = homogeneous(g.directions, g.shifts) - widen(g.slopes)[:, None] * t, three_rows(p.series.gated)
+        left.append(e)
+        right.append(d[1, :][:, None] * t)
+        edge = edge + d[0, :][:, None] * e
+    # Sum over neurons of readout times symmetrised outer products, some outputs at a time.
+    readout = eye(p.dim_out, edge) if p.readout is None else widen(p.readout)
+    h, n = edge.shape
+    first = eye(n, edge)[:1, :]  # (1, n): the constant's place
+    value = readout @ (series[0, :] - root * series[2, :]) + (0 if p.bias is None else widen(p.bias))
+    out = []
+    for part in chunks(p.dim_out, max(1, _NUMBERS // max(h * n, 1))):
+        weight = readout[part, :]
+        total = (weight @ edge)[:, :, None] * first
+        for a, b in zip(left, right, strict=True):
+            total = total + (a.T * weight[:, None, :]) @ b
+        total = 0.5 * (total + xp.matrix_transpose(total))
+        out.append(total + value[part][:, None, None] * (first.T * first))
+    return xp.concat(out) if len(out) > 1 else out[0]
+
+
+def matrices_of_chaos(values: Array) -> Array:
+    """Coefficients (t, o) of the Hermite products of degree up to 2, in their usual order, as matrices (o, n, n)."""
+    xp = namespace(values=values)
+    n = math.isqrt(2 * values.shape[0])  # t = n (n + 1) / 2
+    # The products in order are 1, z_i and z_i z_j with i <= j, in which z_i z_i stands for (z_i^2 - 1) / sqrt(2).
+    row, column = np.triu_indices(n)
+    order = np.argsort(np.where(row == 0, 0, 1), kind="stable")
+    place = np.zeros((n, n), dtype=np.int64)
+    place[row[order], column[order]] = place[column[order], row[order]] = np.arange(len(row))
+    factor = np.full((n, n), 0.5)
+    np.fill_diagonal(factor, 0.5**0.5)
+    factor[0, 0] = 1.0
+    matrices = xp.reshape(take_rows(values, place.reshape(-1)), (n, n, -1)) * constant(factor[..., None], values)
+    matrices = xp.permute_dims(matrices, (2, 0, 1))
+    first = eye(n, values)[:1, :]
+    squares = xp.sum(xp.linalg.diagonal(matrices)[:, 1:], axis=-1)
+    return matrices - squares[:, None, None] * (first.T * first)
+
+
+def dense_from_matrices(matrices: Array, whitening: Coordinates, like: Array) -> DensePolynomial:
+    """Back to coefficients in x: (o, n, n) to a dense polynomial around the mixture's mean, in the dtype of `like`."""
+    forward = whitening.forward
+    quadratic = forward.T @ matrices[:, 1:, 1:] @ forward
+    linear = 2 * matrices[:, 0, 1:] @ forward
+    return DensePolynomial(*(cast_like(a, like) for a in (whitening.center, matrices[:, 0, 0], linear, quadratic)))
+
+
+def padded(matrices: Array, n: int) -> Array:
+    """Square matrices (..., m, m) with rows and columns of zeros added up to n."""
+    xp = namespace(matrices=matrices)
+    missing = n - matrices.shape[-1]
+    if missing == 0:
+        return matrices
+    side = xp.broadcast_to(matrices[..., :1] * 0, (*matrices.shape[:-1], missing))
+    wide = xp.concat([matrices, side], axis=-1)
+    below = xp.broadcast_to(wide[..., :1, :] * 0, (*wide.shape[:-2], missing, n))
+    return xp.concat([wide, below], axis=-2)

@@ -17,15 +17,9 @@ from numbers import Real
 from mlpoly.arrays import Array, as_integer, chunks, namespace, no_gradients, on_cpu
 from mlpoly.arrays.placement import cast_like, eye, rounding_error, scalar
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
+from mlpoly.fitting.mixture import gram
 from mlpoly.fitting.mixture.direct import solve_directly
-from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, standard_inverse
-from mlpoly.fitting.mixture.matrices import (
-    dense_from_matrices,
-    matrices_of,
-    matrices_of_chaos,
-    matrices_of_dense,
-    padded,
-)
+from mlpoly.fitting.mixture.gram import GramOperator
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import Coordinates, GaussianMixture
 from mlpoly.linalg.block_cg import BlockSolution, block_cg
@@ -61,18 +55,6 @@ class ConjugateGradients:
         if start is not None and start.degree > 2:
             raise ValueError(f"start has degree {start.degree}, more than 2; use start.truncate(2).")
 
-    def check_for(self, net: Network) -> None:
-        """Raise if the start has other inputs and outputs than the network, or another array library."""
-        start = self.start
-        if start is None:
-            return
-        if (start.dim_in, start.dim_out) != (net.dim_in, net.dim_out):
-            raise ValueError(
-                f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
-                f"they must have the same inputs and outputs."
-            )
-        namespace(net=net.prototype, start=start.prototype)
-
 
 def check_tolerance(tolerance: float) -> None:
     """Raise unless a tolerance is a number from zero on."""
@@ -87,18 +69,24 @@ def fit_mixture_quadratic(
 
     No gradients flow through it.
     """
-    solver.check_for(net)
+    if (start := solver.start) is not None:
+        if (start.dim_in, start.dim_out) != (net.dim_in, net.dim_out):
+            raise ValueError(
+                f"start maps {start.dim_in} -> {start.dim_out}, but the network {net.dim_in} -> {net.dim_out}; "
+                f"they must have the same inputs and outputs."
+            )
+        namespace(net=net.prototype, start=start.prototype)
     with no_gradients(net.prototype):
         whitening = Coordinates.of(inputs, net.prototype)
         if math.comb(whitening.kept + 2, 2) <= _DIRECT:
             values, report = solve_directly(net, inputs, 2, whitening, best_under)
-            matrices = matrices_of_chaos(values)
+            matrices = gram.matrices_of_chaos(values)
         else:
             if _coarse_sizes(whitening.kept + 1):
                 forms = net.entry
                 whitening = whitening.ordered_for(eye(inputs.dim, whitening.center) if forms is None else forms)
             matrices, report = _solve_iteratively(net, inputs, whitening, solver, best_under)
-        made = dense_from_matrices(matrices, whitening, net.prototype)
+        made = gram.dense_from_matrices(matrices, whitening, net.prototype)
         return replace(made, inputs=inputs, report=report, source=Source(net.activation_names, UNDER_A_MIXTURE))
 
 
@@ -116,26 +104,32 @@ def _solve_iteratively(
     # rule accepts at about the root of the tolerance. The vectors, the right-hand side and the certificate stay in
     # float64.
     single = solver.tolerance >= 1e-4 and inputs.dim >= 64 and on_cpu(inputs.means)
-    operator = gram_operator(inputs, whitening, single)
-    b, misfits = normal_equations(net, inputs, whitening, operator, best_under)
+    operator = gram.gram_operator(inputs, whitening, single)
+    # The right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,).
+    b: Array = 0.0
+    misfits: Array = 0.0
+    for c, g in enumerate(inputs.components):
+        best = gram.matrices_of(best_under(net, g, 2), whitening)
+        image = operator.weights[c] * operator.component(c, best)
+        b, misfits = b + image, misfits + xp.sum(image * best, axis=(-1, -2))
     first = None
     if solver.start is not None:
         known = solver.start
-        first = matrices_of_dense(to_dense(known, cast_like(whitening.center, known.prototype)), whitening)
+        first = gram.matrices_of(to_dense(known, cast_like(whitening.center, known.prototype)), whitening)
         if not bool(xp.all(xp.isfinite(first))):
             raise ValueError(
                 "start has NaN or infinite coefficients; leave it out, or pass the answer of an earlier fit."
             )
     answers, solutions, gradients, reached = [], [], [], []
     for part in chunks(b.shape[0], _OUTPUTS):
-        right, at_zero = padded(b[part, ...], operator.side), scalar(xp.sum(misfits[part]))
-        start = None if first is None else padded(first[part, ...], operator.side)
+        right, at_zero = gram.padded(b[part, ...], operator.side), scalar(xp.sum(misfits[part]))
+        start = None if first is None else gram.padded(first[part, ...], operator.side)
         solution = _solve_outputs(operator, right, at_zero, start, solver, rounding)
         # The certificate of optimality, recomputed and never in float32. Gradients are measured in the metric of
         # N(0, I), in which the problem is well scaled.
         x = _symmetric(solution.x)
         image = operator.in_full_precision().apply(x)
-        inverse = standard_inverse(operator.size, right)
+        inverse = gram.standard_inverse(operator.size, right)
         gradient, at_start = (max(scalar(xp.sum(a * inverse(a))), 0.0) ** 0.5 for a in (right - image, right))
         gradients.append(gradient / max(at_start, 1e-300))
         reached.append(at_zero + scalar(xp.sum(x * (image - 2 * right))))
@@ -153,6 +147,11 @@ def _solve_iteratively(
     converged = all(s.converged for s in solutions) and not out_of_sight
     iterations = max(len(s.history) for s in solutions)
     gain_left = math.nan if out_of_sight else max(s.gain_left for s in solutions)
+    # Outputs that are solved earlier keep the misfit they reached.
+    rows = [
+        s.history + (s.history[-1:] or (m,)) * (iterations - len(s.history))
+        for s, m in zip(solutions, reached, strict=True)
+    ]
     report = FitReport(  # of each figure the worst over all outputs
         UNDER_A_MIXTURE,
         f"conjugate gradients {'converged' if converged else 'stopped early'} after {iterations} iterations",
@@ -160,35 +159,10 @@ def _solve_iteratively(
         gradient=max(gradients),
         converged=converged,
         iterations=iterations,
-        history=tuple(enumerate(_together([s.history for s in solutions], reached), 1)),
+        history=tuple(enumerate(map(sum, zip(*rows, strict=True)), 1)),
         details={"gain_left": gain_left, "kept": whitening.kept, "dropped": whitening.dropped},
     )
     return xp.concat(answers), report
-
-
-def _together(histories: list[tuple[float, ...]], reached: list[float]) -> tuple[float, ...]:
-    """Misfit of all outputs after each iteration; outputs that are solved earlier keep the misfit they reached."""
-    longest = max(map(len, histories))
-    rows = [h + (h[-1:] or (m,)) * (longest - len(h)) for h, m in zip(histories, reached, strict=True)]
-    return tuple(map(sum, zip(*rows, strict=True)))
-
-
-def normal_equations(
-    net: Network,
-    inputs: GaussianMixture,
-    whitening: Coordinates,
-    operator: GramOperator,
-    best_under: Optimum = fit_gaussian,
-) -> tuple[Array, Array]:
-    """Right-hand side sum_c pi_c G_c g_c, (o, n, n), and the misfit of the zero polynomial per output, (o,)."""
-    xp = namespace(means=inputs.means)
-    total: Array = 0.0
-    misfit: Array = 0.0
-    for c, g in enumerate(inputs.components):
-        best = matrices_of(best_under(net, g, 2), whitening)
-        image = operator.weights[c] * operator.component(c, best)
-        total, misfit = total + image, misfit + xp.sum(image * best, axis=(-1, -2))
-    return total, misfit
 
 
 def _solve_outputs(
@@ -202,7 +176,7 @@ def _solve_outputs(
         ) -> BlockSolution:
             return block_cg(
                 operator.apply,
-                standard_inverse(operator.size, b),
+                gram.standard_inverse(operator.size, b),
                 b,
                 misfit=misfit,
                 tolerance=tolerance,
@@ -225,11 +199,11 @@ def _solve_outputs(
                 left, at_start = b - image, misfit + scalar(namespace(b=b).sum(start * (image - 2 * b)))
             correction: Array | None = None
             for m in sizes:
-                first = None if correction is None else padded(correction, m)
+                first = None if correction is None else gram.padded(correction, m)
                 part = left[:, :m, :m] + 0
                 solution = iterate(operator.leading(m), part, at_start, first, _COARSE_TOLERANCE, stopped)
                 correction, stopped = _symmetric(solution.x), stopped or solution.interrupted
-            correction = padded(correction, operator.side)
+            correction = gram.padded(correction, operator.side)
             start = correction if start is None else start + correction
         solution = iterate(operator, b, misfit, start, solver.tolerance, stopped)
         stopped = stopped or solution.interrupted

@@ -12,19 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    astype,
-    namespace,
-    no_gradients,
-    readable,
-    rounding_error,
-    safe_inverse,
-    scalar,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, no_gradients, readable, safe_inverse
+from mlpoly.arrays.placement import astype, rounding_error, scalar, take_rows, to_numpy, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.report import FitReport
 from mlpoly.fitting.samples.joint import fit_joint
@@ -58,7 +47,13 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree, warn=True)
         if rows is None:
-            together: Any = fit_joint(_one_layer(net, degree), inputs, degree)
+            if not isinstance(net, Layer):
+                raise TooLargeError(
+                    f"polynomials of degree {degree} have more than {MOST_MONOMIALS} monomials on these samples, too "
+                    f"many for least squares; for a deep network use method='composed', or degree 1 or 2 under "
+                    f"mlpoly.Gaussian.from_samples(x)."
+                )
+            together: Any = fit_joint(net, inputs, degree)
             return together
         problem, center, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
@@ -71,29 +66,12 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
         error = scalar(xp.sum(residual * residual))
     kept = int(forward.shape[0])
-    found = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
+    determined = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
     counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
-    report = FitReport(METHOD, f"{terms} monomials, {found}", misfit=error, gradient=gradient, details=counts)
-    dtype = net.prototype.dtype
-    return ChaosPolynomial(
-        astype(center, dtype),
-        astype(forward, dtype),
-        exponents,
-        astype(values.T, dtype),
-        inputs=inputs,
-        report=report,
-        source=Source(net.activation_names, METHOD),
-    )
-
-
-def _one_layer(net: Network, degree: int) -> Layer:
-    if isinstance(net, Layer):
-        return net
-    raise TooLargeError(
-        f"polynomials of degree {degree} have more than {MOST_MONOMIALS} monomials on these samples, too many for "
-        f"least squares; for a deep network use method='composed', or degree 1 or 2 under "
-        f"mlpoly.Gaussian.from_samples(x)."
-    )
+    report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit=error, gradient=gradient, details=counts)
+    center, forward, values = (astype(a, net.prototype.dtype) for a in (center, forward, values.T))
+    source = Source(net.activation_names, METHOD)
+    return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
 
 
 def _used(inputs: Samples) -> int:

@@ -20,7 +20,7 @@ from scipy.special import ndtr, stdtrit
 from mlpoly.arrays import Array, chunks, namespace, no_gradients, readable, scalar, take_rows, to_numpy, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.joint_features import Coefficients, Features, features_of
-from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
+from mlpoly.fitting.neuron_equations import NeuronEquations
 from mlpoly.fitting.report import FitReport
 from mlpoly.inputs import Samples
 from mlpoly.linalg.shrinkage import MANY, ShrunkLeastSquares
@@ -150,9 +150,8 @@ def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> t
     closed: Any = fit_gaussian(net, gaussian, degree)
     gate = Units.under(net, gaussian, spreads=True).gate if closed.series.gated is not None else None
     closed = closed if bound is None else closed.bounded(bound)
-    basis: NeuronBasis[Any] = NeuronBasis(closed, gate)
-    learning, everything = NeuronEquations(basis), NeuronEquations(basis)
-    learned, (size, h) = 0.0, basis.known.shape
+    learning, everything = NeuronEquations(closed, gate), NeuronEquations(closed, gate)
+    learned, (size, h) = 0.0, learning.known.shape
     for x, weights, held, _ in split.chunks(size * h):
         (y, z), hidden = closed.forms_at(x), net.hidden(x)
         everything.add(y, z, hidden, weights)
@@ -161,7 +160,8 @@ def _neuronwise(net: Layer, split: Split, degree: int, bound: float | None) -> t
             learned += scalar(namespace(w=weights).sum(weights))
     own = learning.polynomial(PRIOR * learned, METHOD)
     before, after, _ = split.compare(closed, own)
-    real = 1.0 if basis.spreads is None else namespace(known=basis.known).where(basis.spreads > 0, 1.0, 0.0)
+    spreads = learning.spreads
+    real = 1.0 if spreads is None else namespace(spreads=spreads).where(spreads > 0, 1.0, 0.0)
     # Where samples are few, the closed form is closer.
     return own if after < before else closed, everything.polynomial(PRIOR, METHOD), real
 

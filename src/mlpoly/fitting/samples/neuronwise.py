@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, as_float_array, check_finite, chunks, namespace, scalar
 from mlpoly.fitting.gaussian import fit_gaussian
-from mlpoly.fitting.neuron_equations import NeuronBasis, NeuronEquations
+from mlpoly.fitting.neuron_equations import NeuronEquations
 from mlpoly.inputs import Gaussian, Samples
 from mlpoly.networks import Layer, check_layer
 from mlpoly.polynomials import BoundedPolynomial, RidgePolynomial
@@ -60,33 +60,28 @@ class SampleFit(Generic[P]):
             raise TypeError("start must be the result of mlpoly.fit for this network under a Gaussian, bounded or not.")
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not fraction > 0:
             raise ValueError(f"fraction must be a number above 0, such as 0.001, got {fraction!r}.")
-        self._net, self._fraction = check_layer(net).at_least_single(), float(fraction)
-        net = self._net  # with affine maps before and behind the hidden layer merged into it
-        self._closed = start
-        if self._closed.units.directions.shape != net.forms.directions.shape:
+        # with affine maps before and behind the hidden layer merged into it
+        self._net = net = check_layer(net).at_least_single()
+        self._fraction, self.count = float(fraction), 0.0
+        if start.units.directions.shape != net.forms.directions.shape:
             raise ValueError(
-                f"start has {self._closed.units.size} neurons of {start.dim_in} inputs, the network has "
-                f"{net.dim_hidden} of {net.dim_in}; pass the polynomial that was fitted to it."
+                f"start has {start.units.size} neurons of {start.dim_in} inputs, the network has {net.dim_hidden} of "
+                f"{net.dim_in}; pass the polynomial that was fitted to it."
             )
-        self.count = 0.0
-        gated = self._closed.series.gated is not None
-        gate = Units.under(net, start.inputs, spreads=True).gate if gated else None
-        self._equations = NeuronEquations(NeuronBasis(start, gate))
+        gate = None if start.series.gated is None else Units.under(net, start.inputs, spreads=True).gate
+        self._equations = NeuronEquations(start, gate)
 
     def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
         """Add samples (n, d), or (..., d) with leading axes flattened, with weights (n,) or ones; returns self."""
         samples = as_float_array("samples", samples, integers=True)
-        xp = namespace(samples=samples, net=self._net.prototype)
-        dim = self._net.dim_in
+        xp, dim, start = namespace(samples=samples, net=self._net.prototype), self._net.dim_in, self._equations.start
         if len(samples.shape) < 2 or samples.shape[-1] != dim:
             raise ValueError(f"samples has shape {tuple(samples.shape)}, expected (n, {dim}): one sample in each row.")
         check_finite("samples", samples)
         rows = xp.reshape(samples, (-1, dim))
-        for part in chunks(rows.shape[0], max(1, _NUMBERS // self._closed.units.size)):
-            x = rows[part, ...]
-            self._equations.add(
-                *self._closed.forms_at(x), self._net.hidden(x), None if weights is None else weights[part][:, None]
-            )
+        for part in chunks(rows.shape[0], max(1, _NUMBERS // start.units.size)):
+            x, own = rows[part, ...], None if weights is None else weights[part][:, None]
+            self._equations.add(*start.forms_at(x), self._net.hidden(x), own)
         self.count += rows.shape[0] if weights is None else scalar(xp.sum(weights))
         return self
 

@@ -10,7 +10,7 @@ from typing import Any
 from mlpoly.arrays import as_integer
 from mlpoly.extras import explain_missing
 from mlpoly.inputs import Inputs
-from mlpoly.networks.from_layers import Layout
+from mlpoly.networks.assemble import Layout
 from mlpoly.progress_bars import progress_bar
 
 __all__ = ["report"]
@@ -34,8 +34,8 @@ def report(
 ) -> Path:
     """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
 
-    The page has the formula of the closest polynomial in its strongest terms, how much of the network lives at each
-    degree, errors in closed form and on the data, interactions of the inputs, eigenfeatures, response curves, and
+    The page has the formula of the closest polynomial in its strongest terms, how much of the network each degree
+    explains, errors in closed form and on the data, interactions of the inputs, eigenfeatures, response curves, and
     single predictions taken apart. It opens without a network connection.
 
     Parameters

@@ -178,7 +178,7 @@ def _curves(page: Page, results: Results) -> None:
             figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
         )
     if results.spectra:
-        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
+        page.section("spectrum", "How much of the network each degree explains", "Degree spectrum").add(
             "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
             figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {LEGEND}"),
