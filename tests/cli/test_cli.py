@@ -16,9 +16,9 @@ from mlpoly import cli
 from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
 from mlpoly.studies.paper import reproduce as reproduce_module
-from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.results import read_results
+from mlpoly.studies.paper.training import TrainingRun
 
 COMMANDS = list(cli._COMMANDS)
 SMALL = ["--hidden", "8", "--steps", "4", "--batch-size", "32", "--samples", "100", "--paper-steps", "2"]
