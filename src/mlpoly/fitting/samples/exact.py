@@ -25,6 +25,7 @@ from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
+_FEW, _MOST_LEFT_OUT = 10, 2000  # samples for each monomial, and monomials, for which samples are left out
 _NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero
 
 
@@ -63,13 +64,42 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         size = scalar(xp.linalg.vector_norm(basis.T @ targets))
         gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
         error = scalar(xp.sum(residual * residual))
+        apart = targets - basis[:, :1] @ (basis[:, :1].T @ targets) / xp.sum(basis[:, :1] ** 2)
+        variance, missed = scalar(xp.sum(apart * apart)), None
+        if terms < used < _FEW * terms and terms <= _MOST_LEFT_OUT and variance > 0:
+            missed = _left_out(net, inputs, rows, exponents, values) / variance
+            if used < 2 * terms and missed > max(4 * error / variance, 1e-3):
+                warnings.warn(
+                    f"{used} samples are few for the {terms} monomials of degree {degree}: the polynomial leaves "
+                    f"{error / variance:.2g} of the variance on them, but {missed:.2g} where each sample is left out "
+                    f"of its fit (report.fvu). Use more samples or a lower degree.",
+                    stacklevel=5,
+                )
     kept = int(forward.shape[0])
     determined = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
     counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
-    report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit=error, gradient=gradient, details=counts)
+    report = FitReport(
+        METHOD, f"{terms} monomials, {determined}", misfit=error, fvu=missed, gradient=gradient, details=counts
+    )
     center, forward, values = (astype(a, net.prototype.dtype) for a in (center, forward, values.T))
     source = Source(net.activation_names, METHOD)
     return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
+
+
+def _left_out(net: Network, inputs: Samples, rows: Regression, exponents: np.ndarray, values: Array) -> float:
+    """Mean squared error on samples left out of the fit one at a time: residuals over one less the leverage."""
+    problem, center, forward = rows
+    xp = namespace(values=values)
+    _, sizes, right = xp.linalg.svd(problem.factor[:, : len(exponents)], full_matrices=False)
+    kept = sizes > 10 * len(exponents) * float(xp.finfo(sizes.dtype).eps) * xp.max(sizes)
+    root = right.T * xp.where(kept, 1 / xp.where(kept, sizes, 1.0), 0.0)
+    total = 0.0
+    for x, weights in inputs.chunks(max(1, _NUMBERS // len(exponents))):
+        features = products((widen(x) - center) @ forward.T, exponents).T
+        leverage = weights * xp.sum((features @ root) ** 2, axis=1, keepdims=True)
+        missed = (widen(net(x)) - features @ values) / xp.clip(1 - leverage, 1e-6, None)
+        total += scalar(xp.sum(weights * missed**2))
+    return total
 
 
 def _used(inputs: Samples) -> int:
