@@ -40,15 +40,13 @@ def load_model(
     ----------
     name_or_path : str or path, optional
         A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M". By
-        default the small model that is shipped with the package, which speaks the language of `example_text`.
+        default the small model that is shipped with the package.
     device, dtype : device and floating dtype of torch, optional
         Dtype of the weights; by default that of the checkpoint, float32 for GGUF.
-    revision : str, optional
-        Branch, tag or commit on the hub.
+    revision, gguf_file : str, optional
+        Branch, tag or commit on the hub; name of a GGUF file in the folder or on the hub.
     trust_remote_code : bool
         Whether to run model code that comes with the checkpoint. Allow it only after reading that code.
-    gguf_file : str, optional
-        Name of a GGUF file in the folder or on the hub.
 
     Examples
     --------
