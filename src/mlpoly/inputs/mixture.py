@@ -143,6 +143,8 @@ class GaussianMixture(Gaussians):
     def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> "GaussianMixture":
         """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which receives `options`)."""
         sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
+        if "shrinkage" in options:
+            raise TypeError("shrinkage is an option of from_labels; scikit-learn's GaussianMixture has reg_covar=.")
         names = column_names(samples)
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
