@@ -142,6 +142,15 @@ def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
 
+def test_sets_share_checks_and_wide_copies(monkeypatch):
+    """2^4 sets of inputs, one preparation."""
+    module, calls = importlib.import_module("mlpoly.measures.conditional_mean"), []
+    real = module.gaussians
+    monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
+    shapley(NET, X0, G)
+    assert len(calls) == 1
+
+
 ORDER = [[2], [0, 3], [1]]  # a chain of three groups
 FLAGS = pytest.mark.parametrize("flags", list(itertools.product([False, True], repeat=3)))
 
