@@ -52,19 +52,19 @@ def found_network(
             best = min(best, (difference(net, x, wanted), net), key=lambda pair: pair[0])
         if best[0] <= _TOLERANCE:
             break
-    error, net = best
-    if net is None:
+    gap, found = best
+    if found is None:
         raise refusal
-    if not error <= _TOLERANCE:
+    if not gap <= _TOLERANCE:
         size = ", ".join(f"{layer.dim_in} -> {layer.dim_out}" for layer in layers)
         asked = "any known activation" if activation is None else f"activation={activation!r}"
         raise TypeError(
             f"{source} takes chains of dense layers, and those of this model ({size}) with {asked} between them do not "
-            f"compute what it does: on test inputs the outputs differ by {error:.2g} of their size at least. Pass "
+            f"compute what it does: on test inputs the outputs differ by {gap:.2g} of their size at least. Pass "
             f"activation=, one name for all hidden layers or a list, or write the network down with mlpoly.MLP, GLU, "
             f"Residual and Chain."
         )
-    return net
+    return found
 
 
 def check_same(source: str, model: Rows, net: Network, ending: Callable[[Any], Any] | None = None) -> None:

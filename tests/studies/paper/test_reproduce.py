@@ -17,7 +17,7 @@ from mlpoly.errors import FileFormatError
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper import training as training_module
-from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.dynamics import approximants
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.reproduce import reproduce, write_up
 from mlpoly.studies.paper.results import read_results
