@@ -31,20 +31,22 @@ def found_network(
     count = len(layers) - 1
     if activation is None:
         tried: list[list[Any]] = [[name] * count for name in names()] if count > 0 else [[]]
-        tried += [[*between, last] for between in tried for last in names()]  # with one at the end
     else:
         several = isinstance(activation, Sequence) and not isinstance(activation, str)
         tried = [list(activation) if several else [activation] * count]  # type: ignore[arg-type]
+    cases = [(ordered, tried) for ordered in _orders(layers)]
+    if activation is None:  # then with one at the end as well
+        cases += [(ordered, [[*between, last] for between in tried for last in names()]) for ordered, _ in cases[:1]]
     best: tuple[float, Network | None] = (np.inf, None)
     refusal = TypeError(f"{source} takes chains of dense layers, and found none in this model.")
-    for ordered in _orders(layers):
+    for ordered, choices in cases:
         x = test_inputs(ordered[0])
         try:
             wanted = outputs_of(source, model, x)
         except TypeError as error:  # another order may have another number of inputs
             refusal = error
             continue
-        for between in tried:
+        for between in choices:
             pieces: list[Piece] = []
             for layer, act in itertools.zip_longest(ordered, between):
                 pieces += [layer] if act is None else [layer, get(act)]
