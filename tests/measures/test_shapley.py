@@ -51,7 +51,7 @@ def test_against_all_orders(kind, name, inputs):
     assert_close(found.values, expected, 1e-10)
     assert_close(found.mean, mp.second_moment(net, inputs).mean, 1e-12)
     assert_close(found.prediction, net(X0), 1e-14)
-    game = prediction_worth(net, X0, inputs, [np.array([i]) for i in range(4)])
+    game = prediction_worth(mp.conditional_mean(net, inputs, []), X0, [np.array([i]) for i in range(4)])
     for s, value in worth.items():
         assert_close(game(s), value, 1e-11)
 
@@ -117,12 +117,16 @@ NET = network("MLP", "relu", 4, 5, 2)
         ("shape", lambda: shapley(NET, X0[:3], G), ValueError, "x has shape", "one number per input"),
         ("rows", lambda: shapley(NET, X0[None, :], G), ValueError, "x has shape"),
         ("NaN", lambda: shapley(NET, X0 * np.nan, G), ValueError, "x holds|x has"),
-        ("deep", lambda: shapley(chain(), X0, G), TypeError, "hidden layer"),
-        ("polynomial", lambda: shapley(mp.fit(NET, G), X0, G), TypeError, "net must be"),
+        (
+            "causal deep",
+            lambda: shapley(chain(), X0, G, causal=[[0, 1, 2, 3]]),
+            TypeError,
+            "causal needs",
+            "mlpoly.fit",
+        ),
         ("overlap", lambda: shapley(NET, X0, G, groups=[[0, 1], [1, 2]]), ValueError, "both have input 1"),
         ("index", lambda: shapley(NET, X0, G, groups=[[7]]), ValueError, "groups has the index 7"),
         ("odd", lambda: shapley(NET, X0, G, permutations=5), ValueError, "permutations must be even"),
-        ("samples", lambda: shapley(NET, X0, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
         ("sizes", lambda: shapley(NET, X0, gaussian(1, 3)), ValueError, "inputs"),
         (
             "impossible",

@@ -222,6 +222,10 @@ class Polynomial(Arithmetic):
         expansion = self.hermite(inputs)
         return expansion.mean, inner(expansion, expansion).total
 
+    def averaged(self: P, noise: Gaussian) -> P:
+        """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision (MATH 10)."""
+        raise TypeError(f"there is no closed form for a {type(self).__name__}; average its values.")
+
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products `own` of w (q,) of the polynomial at x = center + back w.
 
