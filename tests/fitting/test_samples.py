@@ -90,19 +90,6 @@ def test_bad_samples(x, weights, error, words):
         mp.Samples(x, weights)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "error", "words"),
-    [
-        (mp.Samples(np.ones((5, D + 1))), ValueError, f"inputs have dimension {D + 1}, but the network takes {D}"),
-        (mp.Samples(torch.ones((5, D))), TypeError, "different array libraries"),
-    ],
-)
-@pytest.mark.parametrize("use", [mp.fit, mp.second_moment, mp.degree_spectrum], ids=lambda f: f.__name__)
-def test_samples_that_do_not_fit_the_network(use, inputs, error, words):
-    with pytest.raises(error, match=words):
-        use(make_net(), inputs)
-
-
 def test_integers_are_data_and_weights_are_normalised(backend):
     rows = make([[0.0, 2.0], [4.0, 6.0]], backend)
     weights = make([3.0, 1.0], backend)
@@ -328,16 +315,6 @@ def test_degree_spectrum_of_too_many_monomials():
     with pytest.raises(mp.TooLargeError, match=r"lower degree, or use .*from_samples"):
         mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 3)
     assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).degree == 2
-
-
-def test_eigenfeatures_in_the_metric_of_the_samples():
-    net = make_net()
-    poly, gaussian = mp.fit(net, mp.Samples(x_), 2), mp.Gaussian.from_samples(x_)
-    own = mp.eigenfeatures(poly, output=0, metric="whitened")
-    for inputs in (mp.Samples(x_), gaussian):
-        other = mp.eigenfeatures(poly, output=0, metric="whitened", inputs=inputs)
-        assert_close(own.values, other.values, 1e-10)
-        assert_close(own.directions, other.directions, 1e-9)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])

@@ -1,11 +1,10 @@
 """Gaussian mixtures as inputs: forms, estimation, samples, and what is refused."""
 
-import jax
 import numpy as np
 import pytest
 import torch
 from sklearn.mixture import GaussianMixture as Reference
-from support.backends import JAX64, assert_close, assert_same_kind, make
+from support.backends import assert_close, assert_same_kind, make
 from support.inputs import covariance, mixture
 from support.mistakes import assert_explained, mistakes
 
@@ -67,37 +66,12 @@ def test_as_many_components_as_inputs_need_a_word(rng):
     assert_close(mp.GaussianMixture([1.0], [[0.0]], [[4.0]]).covariance, [[4.0]], 0)  # both are the same
 
 
-def test_mixture_of_gaussians_that_exist(rng):
-    parts = (mp.Gaussian(MEANS[0], covariances(rng)[0]), mp.Gaussian(MEANS[1], np.ones(D)), mp.Gaussian(MEANS[2]))
-    mix = mp.GaussianMixture.of(WEIGHTS, parts)
-    same = mp.GaussianMixture(WEIGHTS, MEANS, np.stack([g.covariance for g in parts]))
-    for made, part in zip(mix.components, parts, strict=True):
-        assert made.mean.tolist() == part.mean.tolist() and made.cov is part.cov
-    assert_close(mix.mean, same.mean, 1e-15)
-    assert_close(mix.covariance, same.covariance, 1e-15)
-    assert_close(mix.sample(50, seed=3), same.sample(50, seed=3), 1e-14)
-
-
 def test_weights_are_normalised_within_their_rounding():
     """What passes as a sum of one is one from then on: a constant network has a constant of exactly that value."""
     mix = mp.GaussianMixture(np.array([0.2, 0.3, 0.500005]), MEANS)
     assert abs(mix.weights.sum() - 1) <= 1e-15
     thirds = np.full(3, 1 / 3, dtype=np.float32)
     assert abs(float(mp.GaussianMixture(thirds, MEANS.astype(np.float32)).weights.sum()) - 1) <= 2e-7
-
-
-def test_jax_looks_through_a_mixture(rng):
-    """Flattened and rebuilt, as jit and vmap do, it is still the same mixture, however it was made."""
-    with JAX64.active():
-        covs = make(covariances(rng), JAX64)
-        made = mp.GaussianMixture(make(WEIGHTS, JAX64), make(MEANS, JAX64), covs)
-        parts = mp.GaussianMixture.of(make(WEIGHTS, JAX64), made.components)
-        for mix in (made, parts):
-            again = jax.tree_util.tree_map(lambda a: a, mix)
-            assert again.fingerprint == mix.fingerprint
-            assert_close(again.covariance, mix.covariance, 0)
-            got = jax.jit(lambda m: m.covariance)(mix)
-            assert_close(got, mix.covariance, 1e-15)
 
 
 def test_from_labels_is_one_gaussian_per_class(backend, rng):
@@ -286,43 +260,29 @@ FULL = np.stack([np.eye(D)] * C)
 
 TABLE = [
     ("negative weight", lambda: mix_with(np.array([0.7, -0.2, 0.5])), ValueError, "^weights .*negative", r"-0\.2"),
-    ("weights above one", lambda: mix_with(np.ones(3)), ValueError, "^weights sum to 3", "divide them by their sum"),
     ("counts for weights", lambda: mix_with(np.array([5.0, 3, 2])), ValueError, "^weights sum to 10", "divide"),
     ("NaN weight", lambda: mix_with(np.array([np.nan, 0.5, 0.5])), ValueError, "^weights ", "clean or drop"),
-    ("weight of no component", lambda: mix_with(np.full(4, 0.25)), ValueError, "^means .*4", "one row per weight"),
     ("means are a vector", lambda: mix_with(means=MEANS[0]), ValueError, "^means ", "one row per weight"),
-    ("NaN in means", lambda: mix_with(means=MEANS * np.nan), ValueError, "^means ", "clean or drop"),
     ("covs of fewer components", lambda: mix_with(covs=FULL[:2]), ValueError, r"^covs .*\(2, 2, 2\)", r"\(c, d, d\)"),
-    ("covs of more inputs", lambda: mix_with(covs=np.ones((3, 4))), ValueError, r"^covs .*\(3, 4\)", r"\(c, d\)"),
     ("covs are not square", lambda: mix_with(covs=np.ones((3, 2, 3))), ValueError, r"^covs .*\(3, 2, 3\)",
      r"\(c, d, d\)"),
     ("shared covs per component", lambda: mix_with(covs=FULL, shared=True), ValueError, "^covs, component 0", "shape"),
     ("second component is not definite", lambda: mix_with(covs=negative_second()), ValueError,
      "^covs, component 1: cov is not positive semidefinite", "clip"),
-    ("second component is not symmetric",
-     lambda: mix_with(covs=FULL + np.arange(C)[:, None, None] * np.array([[0.0, 1.0], [0.0, 0.0]])), ValueError,
-     "^covs, component 1: cov is not symmetric", r"\(cov \+ cov\.T\) / 2"),
     ("negative variance in the third", lambda: mix_with(covs=np.array([[1.0, 1], [1, 1], [1, -1]])), ValueError,
      "^covs, component 2: cov has a negative", ">= 0"),
-    ("NaN in the second covariance", lambda: mix_with(covs=negative_second(np.nan)), ValueError,
-     "^covs, component 1: cov holds 4 NaN", "clean or drop"),
     ("torch covs, NumPy means", lambda: mix_with(covs=torch.tensor(FULL)), TypeError, "means is numpy, covs is torch",
      "convert them to one"),
     ("float labels", lambda: mp.GaussianMixture.from_labels(X, Y * 1.0), TypeError, "^labels .*float64",
      r"astype\(int\)"),
-    ("labels as times", lambda: mp.GaussianMixture.from_labels(X, Y.astype("M8[s]")), TypeError, "^labels ",
-     "np.unique"),
     ("too few labels", lambda: mp.GaussianMixture.from_labels(X, Y[:3]), ValueError, r"^labels .*\(3,\).*\(4,\)",
      "per sample"),
     ("labels are one-hot", lambda: mp.GaussianMixture.from_labels(X, np.eye(4, dtype=int)), ValueError, "^labels ",
      "one label"),
     ("NaN in samples", lambda: mp.GaussianMixture.from_labels(X + np.nan, Y), ValueError, "NaN", "clean or drop"),
     ("no samples", lambda: mp.GaussianMixture.from_labels(X[:0], Y[:0]), ValueError, "no samples", r"update\(batch\)"),
-    ("no accumulators", lambda: mp.GaussianMixture.from_accumulators({}), ValueError, "^accumulators ",
-     r"update\(batch\)"),
     ("empty accumulators", lambda: mp.GaussianMixture.from_accumulators({0: mp.MomentAccumulator(2)}), ValueError,
      "^accumulators ", r"update\(batch\)"),
-    ("components is zero", lambda: mp.GaussianMixture.from_samples(X, 0), ValueError, "^components ", "at least 1"),
     ("more components than samples", lambda: mp.GaussianMixture.from_samples(X, 5), ValueError, "^components is 5",
      "only 4"),
     ("spherical covariances",
@@ -330,9 +290,6 @@ TABLE = [
      "^covariance_type .*'spherical'", "full"),
     ("weights of other components", lambda: mp.GaussianMixture.of(WEIGHTS, [mp.Gaussian(np.zeros(2))]), ValueError,
      r"^weights .*\(3,\)", "one weight per component"),
-    ("components of two dimensions",
-     lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(np.zeros(3))]), ValueError,
-     "^components ", r"\[2, 3\]"),
     ("components of two libraries",
      lambda: mp.GaussianMixture.of(np.full(2, 0.5), [mp.Gaussian(np.zeros(2)), mp.Gaussian(torch.zeros(2))]), TypeError,
      "component_1 is torch", "convert them to one"),

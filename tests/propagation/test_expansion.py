@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.backends import TORCH64, assert_close, in_library
+from support.backends import assert_close
 from support.inputs import standard_grid
 from support.networks import chain
 
@@ -57,21 +57,6 @@ def test_errors_are_of_fourth_order_in_the_spread(kind: str) -> None:
     assert np.all(narrow < wide / 12)
 
 
-def test_cubic_parts_are_contracted_like_dense_ones() -> None:
-    net = polynomial_network("gated", 0.3)
-    e, _ = expand(net, mp.Gaussian.standard(2))
-    rng = np.random.default_rng(1)
-    vectors, weights = rng.standard_normal((2, 2)), rng.standard_normal(2)
-    dense, found = 0.0, 0.0
-    for part in e.cubic:
-        half = part.half(weights, vectors)
-        found = found + (half + half.transpose(0, 2, 1)) / 3
-        for a, bend in part.factors:
-            product = np.einsum("ij,ja,jbc->iabc", part.mix, a, bend)
-            dense = dense + (product + product.transpose(0, 2, 1, 3) + product.transpose(0, 2, 3, 1)) / 3
-    assert_close(found, weights[:, None, None] * np.einsum("iabc,ia->ibc", dense, vectors))
-
-
 def test_cubic_parts_of_one_layer_are_exact() -> None:
     """E[f (z z z - ...)] / 6 of a layer with a readout, here of cubes: T = sum_j w_j a_j a_j a_j."""
     net = polynomial_network("two layers", 0.3).layers[0]
@@ -101,12 +86,3 @@ def test_relu_network_against_samples() -> None:
     noise = np.sum((halves[0] - halves[1]) ** 2) / variance
     assert noise < 0.05 * left
     assert excess < 0.06 * left
-
-
-def test_torch_agrees() -> None:
-    for kind in ("three layers", "gated", "residual"):
-        net, inputs = polynomial_network(kind, 0.3), mp.Gaussian.standard(2)
-        want, _ = expand(net, inputs)
-        found, _ = expand(in_library(net, TORCH64), in_library(inputs, TORCH64))
-        assert_close(found.linear, want.linear, 1e-11)
-        assert_close(found.quadratic, want.quadratic, 1e-11)

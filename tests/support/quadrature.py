@@ -1,5 +1,6 @@
 """Means of networks under Gaussians by nested quadrature, on panels that end at the kinks."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -49,6 +50,7 @@ def average(function, means, cov, nodes=20):
     return weights @ function(means + grid * np.sqrt(values[dims]) @ vectors[:, dims].T)
 
 
+@functools.cache
 def trapezoid(dims, step):
     """Nodes (n, dims) and weights (n,) under N(0, I); for smooth functions this converges geometrically."""
     x = np.arange(-round(REACH / step), round(REACH / step) + 1) * step

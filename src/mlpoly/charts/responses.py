@@ -1,7 +1,5 @@
 """Outputs along lines: a network beside its polynomials, and its mean given the value of one input or two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

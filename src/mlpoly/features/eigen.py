@@ -1,7 +1,5 @@
 """Eigenfeatures: the directions that the quadratic part of a polynomial reads (MATH 6)."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, Literal, get_args
 

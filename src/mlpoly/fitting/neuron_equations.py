@@ -4,8 +4,6 @@ The points may be samples, or the nodes of a quadrature under a distribution: a 
 in nothing else.
 """
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, scalar, widen
@@ -51,7 +49,7 @@ class NeuronEquations(Generic[P]):
         start, bounded, units = self.start, self._bounded, self.start.units
         xp, t = namespace(y=y), units.standardise(y)
         held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
-        functions = list(hermite(held, start.degree))
+        functions = hermite(held, start.degree)
         lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
         if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])

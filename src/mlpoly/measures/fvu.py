@@ -1,7 +1,5 @@
 """Fraction of variance unexplained: how much of the network the polynomial misses."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -102,7 +100,7 @@ def fvu(
         return _on_grids(layer, poly, checked_inputs(layer, inputs), finest)
     if not isinstance(layer, Layer) or not poly.closed_form or not isinstance(inputs, Gaussians):
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs)]
+    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs, traced=True)]
     whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
     mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
     variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians

@@ -1,16 +1,15 @@
 """A function under one Gaussian as hidden units, their Hermite series and a readout (MATH 1, 2, 5)."""
 
-from __future__ import annotations
-
 import sys
 from copy import copy
 from functools import cached_property
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, eye, interchangeable, namespace, safe_root, widen
+from mlpoly.arrays import Array, decidable, eye, interchangeable, namespace, safe_root, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import Ladder, project_units
 from mlpoly.moments.kernels.conditional import unit_moments
+from mlpoly.moments.kernels.hermite_sums import TRACED
 from mlpoly.moments.kernels.piecewise_linear import Break, breaks_of, cancellation, is_affine
 from mlpoly.moments.kernels.sinusoids import is_wave, wave_variances
 from mlpoly.networks import Layer
@@ -51,7 +50,7 @@ class Expansion:
         self._rests: tuple[int, Array] = (-1, None)
 
     @classmethod
-    def of(cls, layer: Layer, inputs: Gaussian) -> Expansion:
+    def of(cls, layer: Layer, inputs: Gaussian) -> "Expansion":
         """Expansion of a network with one hidden layer."""
         layer, inputs = map_arrays((layer, inputs), widen)
         units = Units.under(layer, inputs, spreads=True)
@@ -82,7 +81,8 @@ class Expansion:
         if known is None or known.degree < degree:
             doubled = 0 if known is None else min(2 * known.degree, self.longest)
             exact = self.wave or (self.units.gate is None and is_affine(self.activation))
-            known = self.units.expand(self.activation, max(degree, doubled, 0 if exact else _SHORTEST))
+            shortest = _SHORTEST if decidable(self.units.scales) else min(TRACED, self.longest)
+            known = self.units.expand(self.activation, max(degree, doubled, 0 if exact else shortest))
             self._series = known
         return known.truncate(degree)
 
@@ -148,7 +148,7 @@ class Expansion:
         if len(act.kinks) < 2:
             return breaks
         excess = cancellation(breaks, self.variances + self.centres**2)
-        return breaks if bool(namespace(excess=excess).all(excess <= _CANCELLATION)) else None
+        return breaks if not decidable(excess) or bool(namespace(excess=excess).all(excess <= _CANCELLATION)) else None
 
     # -- the outputs --------------------------------------------------------------------------------------------------
 
@@ -180,22 +180,22 @@ class Expansion:
 
     # -- other expansions ---------------------------------------------------------------------------------------------
 
-    def with_series(self, series: Series) -> Expansion:
+    def with_series(self, series: Series) -> "Expansion":
         """The same units with series that end."""
         return Expansion(self.units, self.inputs, self.readout, self.bias, series=series)
 
-    def best(self, degree: int) -> Expansion:
+    def best(self, degree: int) -> "Expansion":
         """The closest polynomial of a degree: the series up to it."""
         return self.with_series(self.series(degree))
 
-    def part(self, degree: int) -> Expansion:
+    def part(self, degree: int) -> "Expansion":
         """The part of exactly one degree, at least 1."""
         series = self.series(degree)
         plain, xp = series.plain, namespace(plain=series.plain)
         gated = None if series.gated is None else xp.concat([series.gated[:-1, :] * 0, series.gated[-1:, :]])
         return self.with_series(Series(xp.concat([plain[:-1, :] * 0, plain[-1:, :]]), gated))
 
-    def minus(self, other: Expansion) -> Expansion:
+    def minus(self, other: "Expansion") -> "Expansion":
         """Difference of the series of two functions that end, under the same inputs."""
         degree = max(self.longest, other.longest)
         one, two = self.series(degree), other.series(degree)
@@ -212,7 +212,7 @@ class Expansion:
         one, two = (a.padded(degree, gates) for a in (one, two))
         return Expansion(units, self.inputs, readout, bias, series=one.beside(two))
 
-    def with_gate(self) -> Expansion:
+    def with_gate(self) -> "Expansion":
         """The same function with gated units; plain ones get a second factor that is always one."""
         if self.units.gate is not None:
             return self
@@ -223,7 +223,7 @@ class Expansion:
             gated._series, gated._rests = None, (-1, None)
         return gated
 
-    def hidden(self) -> Expansion:
+    def hidden(self) -> "Expansion":
         """The units themselves as outputs."""
         made = copy(self)
         made.readout = made.bias = None

@@ -46,7 +46,7 @@ def multi_indices(variables: int, degree: int) -> np.ndarray:
 def products(z: Array, exponents: np.ndarray) -> Array:
     """Values prod_i he_{a_i}(z_i) of products with exponents (t, r): (t, ...) for z (..., r)."""
     xp, variables = namespace(z=z), exponents.shape[1]
-    table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
+    table = hermite(z, int(exponents.max(initial=0)))  # (n + 1, ..., r)
     if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
     rows = xp.reshape(xp.moveaxis(table, -1, 1), (table.shape[0] * variables, *z.shape[:-1]))  # row a r + i: he_a(z_i)

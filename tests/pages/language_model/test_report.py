@@ -144,7 +144,7 @@ def test_cards_have_what_the_results_have(browser):
     assert len(texts(browser, ".feature")) == 10 and texts(browser, ".features + .more") == ["Show 8 more of 8"]
     first = results.features[0]
     assert texts(browser, ".feature h3")[0] == f"principal 0{BLOCKS[0]}"
-    assert texts(browser, ".feature .about")[0].startswith("25\u202f% of the block’s variance")
+    assert "explains 25\u202f% of the block’s variance" in texts(browser, ".feature .about")[0]
     shown = browser.run("return document.querySelector('.feature .contexts').innerText")
     assert NASTY in shown and "⏎" in shown and "␀" in shown
     lines = texts(browser, ".feature:first-child .contexts li")
@@ -213,25 +213,6 @@ def test_features_by_themselves_make_a_page(window, tmp_path):
     for wrong in ([], ["feature"]):
         with pytest.raises(TypeError, match="readings must be features as read_features returns them"):
             feature_page(wrong, path)
-
-
-def test_choosing_block_and_degree_colours_the_prompt(browser):
-    def colours() -> list[str]:
-        return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.style.background)")
-
-    def tips() -> list[str]:
-        return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.title)")
-
-    assert texts(browser, ".stream span")[2] == NASTY
-    whole = colours()
-    choose(browser, "prompt-block", 1)
-    one = colours()
-    assert whole != one and len(set(one)) > 3
-    browser.run("document.querySelector('#prompt-viewer input[value=\"2\"]').click()")
-    assert colours() != one
-    parts = fake_results().attribution.parts[0, 0]
-    sign = "+" if parts[2] > 0 else "−"
-    assert f"quadratic {sign}{abs(parts[2]):.3g}"[:14] in tips()[0] and "→  upon" in tips()[0]
 
 
 def test_a_token_is_taken_apart(browser):
