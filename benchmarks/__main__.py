@@ -11,10 +11,7 @@ import time
 
 from benchmarks.common import Skip
 
-CPU = (
-    "counts", "gaussian_fit", "sampling", "evaluation", "encrypted", "blocks", "rare", "published", "example_model",
-    "uncertainty",
-)  # fmt: skip
+CPU = ("counts", "gaussian_fit", "sampling", "evaluation", "encrypted", "blocks", "rare", "published", "example_model")
 GPU = ("gpu", "mixture", "deep", "smollm2", "reading")
 
 
