@@ -78,18 +78,13 @@ ERRORS = [
     ("degree above", lambda: mp.principal_forms(POLY, 3), ValueError, "no part of degree 3", "fit it with degree=3"),
     ("degree zero", lambda: mp.principal_forms(POLY, 0), ValueError, "degree"),
     ("k zero", lambda: mp.principal_forms(POLY, k=0), ValueError, "k must"),
-    (
-        "inputs",
-        lambda: mp.principal_forms(POLY, inputs=np.ones((5, 4))),
-        TypeError,
-        "inputs must be a Gaussian",
-        "from_samples",
-    ),
+    ("inputs", lambda: mp.principal_forms(POLY, inputs=np.ones((5, 4))), TypeError, "inputs must be a Gaussian",
+     "from_samples"),
     ("size", lambda: mp.principal_forms(POLY, inputs=mp.Gaussian.standard(7)), ValueError, "dimension 7", "takes 4"),
     ("no polynomial", lambda: mp.principal_forms("poly"), TypeError, "poly must be the polynomial of one hidden"),
     ("linear", lambda: mp.principal_forms(POLY, 1).features(0), ValueError, "no eigenvectors", "degree=2"),
     ("form", lambda: mp.principal_forms(POLY).features(9), ValueError, "form is 9, but there are 3"),
-]
+]  # fmt: skip
 
 
 @mistakes(ERRORS)

@@ -116,28 +116,14 @@ NET = network("MLP", "relu", 4, 5, 2)
     [
         ("shape", lambda: shapley(NET, X0[:3], G), ValueError, "x has shape", "one number per input"),
         ("NaN", lambda: shapley(NET, X0 * np.nan, G), ValueError, "x holds|x has"),
-        (
-            "causal deep",
-            lambda: shapley(chain(), X0, G, causal=[[0, 1, 2, 3]]),
-            TypeError,
-            "causal needs",
-            "mlpoly.fit",
-        ),
-        (
-            "impossible",
-            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))),
-            ValueError,
-            "x has",
-            "cannot occur",
-        ),
-        (
-            "does not vary",
-            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1]))),
-            ValueError,
-            "input 1 does not vary",
-        ),
+        ("causal deep", lambda: shapley(chain(), X0, G, causal=[[0, 1, 2, 3]]), TypeError, "causal needs",
+         "mlpoly.fit"),
+        ("impossible", lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))), ValueError, "x has",
+         "cannot occur"),
+        ("does not vary", lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1]))), ValueError,
+         "input 1 does not vary"),
     ]
-)
+)  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
@@ -272,23 +258,13 @@ def test_asymmetric_values():
     [
         ("part", lambda: shapley(network(), X0, G, causal=[[0, 1]]), ValueError, "causal", "every one"),
         ("twice", lambda: shapley(network(), X0, G, causal=[[0, 1], [1, 2, 3]]), ValueError, "causal", "one group"),
-        (
-            "flags",
-            lambda: shapley(network(), X0, G, causal=ORDER, confounding=[True]),
-            ValueError,
-            "confounding",
-            "each of 3",
-        ),
+        ("flags", lambda: shapley(network(), X0, G, causal=ORDER, confounding=[True]), ValueError, "confounding",
+         "each of 3"),
         ("mixture", lambda: shapley(network(), X0, MIX, causal=ORDER), TypeError, "causal", "Gaussian"),
         ("no order", lambda: shapley(network(), X0, G, asymmetric=True), ValueError, "asymmetric", "causal="),
-        (
-            "groups",
-            lambda: shapley(network(), X0, G, groups=[[0, 2]], causal=ORDER, asymmetric=True),
-            ValueError,
-            "groups",
-            "need one",
-        ),
+        ("groups", lambda: shapley(network(), X0, G, groups=[[0, 2]], causal=ORDER, asymmetric=True), ValueError,
+         "groups", "need one"),
     ]
-)
+)  # fmt: skip
 def test_mistakes_of_causal_games(act, exception, patterns):
     assert_explained(act, exception, patterns)

@@ -17,7 +17,8 @@ from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.fields import store_floats
 from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
-from mlpoly.polynomials.substitution import substituted, symmetrised
+from mlpoly.polynomials.substitution import substituted, take_columns
+from mlpoly.polynomials.symmetric import multisets, places
 from mlpoly.records import record, replace, static
 from mlpoly.units import Series
 
@@ -190,16 +191,34 @@ class ComposedPolynomial(Polynomial):
             return p.gradient(origin)
         if k == 2:
             return p.hessian(origin) / 2
-        # x itself as a power series: no constant, the identity, nothing above
-        x = [origin[:, None], eye(self.dim_in, origin)]
-        x += [xp.zeros_like(xp.broadcast_to(origin[:, None], (self.dim_in, self.dim_in**j))) for j in range(2, k + 1)]
-        return symmetrised(xp.reshape(substituted(p, x)[k], (self.dim_out, *[self.dim_in] * k)))
+        index = places(np.stack(np.unravel_index(np.arange(self.dim_in**k), (self.dim_in,) * k), axis=-1))
+        return xp.reshape(take_columns(self.power_series(k)[k], index), (self.dim_out, *[self.dim_in] * k))
+
+    def power_series(self, degree: int) -> list[Array]:
+        """Symmetric coefficients (o, t) of degree 0, 1, ... at x = 0, at the entries of `polynomials.symmetric`."""
+        p, d = self.polynomial, self.dim_in  # without bounds
+        xp, origin = namespace(polynomial=p.prototype), p._origin
+        # x itself: no constant, the identity, nothing above
+        empty = [len(multisets(d, j)) for j in range(2, degree + 1)]
+        x = [origin[:, None], eye(d, origin), *(xp.broadcast_to(origin[:, None], (d, t)) for t in empty)]
+        return substituted(p, x)[: degree + 1]
+
+    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
+        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there."""
+        entries, d = self.power_series(k)[k], self.dim_in
+        pairs = np.stack(np.meshgrid(np.arange(d), np.arange(d), indexing="ij"), axis=-1)
+
+        def part(lead: tuple[int, ...]) -> Array:
+            index = places(np.concatenate([np.broadcast_to(np.asarray(lead, int), (d, d, k - 2)), pairs], axis=-1))
+            return namespace(entries=entries).reshape(take_columns(entries, index.ravel()), (-1, d, d))
+
+        return part
 
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         d = self.dim_in
         widest = max(stage.dim_in + stage.tensor_numbers(0) for stage in self.stages)  # the latter counts neurons too
-        return self.dim_out * d**k + (3 * widest * d**k if k > 2 else widest * d ** max(k - 1, 0))
+        return self.dim_out * d**k + (3 * widest * math.comb(d + k - 1, k) if k > 2 else widest * d ** max(k - 1, 0))
 
     # -- other forms --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Polynomials of truncated power series: coefficients of any degree of polynomials of polynomials.
 
-A power series in x, up to degree k, is a list of k + 1 arrays: the coefficients of degree j, one row per value, with
-the d^j products of inputs in columns. They need not be symmetric: `symmetrised` makes them so in the end.
+A power series in x, up to degree k, is a list of k + 1 arrays: the symmetric coefficients of degree j, one row per
+value, with the entries of `mlpoly.polynomials.symmetric` in columns.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlpoly.arrays import Array, namespace
+import numpy as np
+
+from mlpoly.arrays import Array, constant_index, namespace
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.neurons import NeuronPolynomial, derivative
+from mlpoly.polynomials.symmetric import factors
 from mlpoly.special import clenshaw
 
 
@@ -57,32 +60,31 @@ def _around(series: Array, start: Array, t: list[Array]) -> list[Array]:
 
 def _dense(p: DensePolynomial, inner: list[Array]) -> list[Array]:
     """Value, gradient and second derivatives where x = 0, times the powers of what moves from there."""
-    p, at, xp = p.expanded(), inner[0][:, 0], namespace(inner=inner[0])
+    p, at, xp, rows = p.expanded(), inner[0][:, 0], namespace(inner=inner[0]), list[list[Array]]()
     slope = p.gradient(at)
     out = [p(at)[:, None], *(slope @ part for part in inner[1:])]
     if p.quadratic is None:
         return out
-    for i in range(1, len(inner)):
-        for j in range(1, len(inner) - i):
-            right = xp.tensordot(p.quadratic, inner[j], axes=([2], [0]))  # (o, n, d^j)
-            both = xp.permute_dims(xp.tensordot(inner[i], right, axes=([0], [1])), (1, 0, 2))
-            out[i + j] = out[i + j] + xp.reshape(both, out[i + j].shape)
-    return out
+    moved = [inner[0] * 0, *inner[1:]]
+    for i in range(p.dim_out):
+        bends = _product(moved, [p.quadratic[i, ...] @ part for part in moved])
+        rows.append([xp.sum(part, axis=0) for part in bends])
+    return [part + xp.stack([row[k] for row in rows]) for k, part in enumerate(out)]
 
 
 def _product(left: list[Array], right: list[Array]) -> list[Array]:
-    """Row by row, up to the same degree."""
-    xp, out = namespace(left=left[0]), []
+    """Row by row, up to the same degree: the average over all ways to share the factors."""
+    d, out = int(left[1].shape[1]), []
     for k in range(len(left)):
-        terms = (left[j][:, :, None] * right[k - j][:, None, :] for j in range(k + 1))
-        out.append(sum(xp.reshape(term, (term.shape[0], -1)) for term in terms))
+        total: Any = 0.0
+        for j in range(k + 1):
+            ways = factors(d, j, k - j)
+            for one, two in ways:
+                total = total + take_columns(left[j], one) * take_columns(right[k - j], two) / len(ways)
+        out.append(total)
     return out
 
 
-def symmetrised(tensor: Array) -> Array:
-    """Average (o, d, ..., d) over all orders of the input axes."""
-    xp = namespace(tensor=tensor)
-    for last in range(2, len(tensor.shape)):
-        # Symmetric in the axes before it, so the average over the places of this one is symmetric in all.
-        tensor = sum(xp.moveaxis(tensor, last, place) for place in range(1, last + 1)) / last
-    return tensor
+def take_columns(a: Array, index: np.ndarray) -> Array:
+    """Columns of a matrix at integer positions."""
+    return namespace(a=a).take(a, constant_index(index, a), axis=1)

@@ -150,23 +150,6 @@ def test_longer_run_continues_a_shorter_one(whole, tmp_path):
     assert_same_weights(run, direct)
 
 
-@pytest.mark.parametrize("at", [0, 5, 16, 31])
-def test_interrupt(whole, tmp_path, monkeypatch, at):
-    original = training._Trainer._batch
-
-    def batch(self):
-        if self.step == at:
-            raise KeyboardInterrupt
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training._Trainer, "_batch", batch)
-        with pytest.raises(KeyboardInterrupt):
-            train(IMAGES, tmp_path, CONFIG)
-    assert TrainingRun.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-
-
 SCRIPT = """
 import sys
 from support.small_studies import IMAGES, LONG
