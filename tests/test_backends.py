@@ -12,7 +12,6 @@ from support.backends import (
     NUMPY64,
     TORCH32,
     TORCH64,
-    Backend,
     assert_close,
     assert_same_kind,
     backends,
@@ -29,7 +28,6 @@ NETS = dict.fromkeys(("relu", "hardtanh", "gelu", "silu", "elu"), "MLP") | dict.
     ("relu glu", "silu glu"), "GLU"
 )
 nets = pytest.mark.parametrize("name", NETS)
-few = pytest.mark.parametrize("name", ["gelu", "silu glu"])
 # JAX compiles every shape for seconds: in float32 with the slow tests.
 libraries = backends(NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, slow=(JAX32,))
 
@@ -84,18 +82,6 @@ def test_fit_equals_numpy_in_double_precision(name, degree, backend):
     assert_close((two * poly)(x), 2 * twin(to_numpy(x)), 3 * backend.tolerance)
     for array in own_arrays(poly).values():
         assert_same_kind(array, x)
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_the_network_decides_the_dtype(library):
-    """A Gaussian in double backend, as statistics usually are, does not widen the result."""
-    narrow, wide = Backend(library, "float32"), Backend(library, "float64")
-    with wide.active():
-        values = {key: make(v, narrow) for key, v in numbers("relu").items()}
-        net, _ = build("relu", values)
-        poly = mp.fit(net, mp.Gaussian(make(np.ones(D), wide), make(np.eye(D), wide)), degree=2)
-        for array in own_arrays(poly).values():
-            assert_same_kind(array, net.W1)
 
 
 jaxes = backends(JAX64, JAX32)

@@ -21,8 +21,8 @@ GAP, PAPER = 24, (247, 246, 242)
 
 # Picture -> page, and the sections of each column; "top" is what stands before the first of them.
 LAYOUTS = {
-    "network-page": ("diabetes", (("top", "formula", "interactions"), ("terms", "examples"))),
-    "network-page-more": ("diabetes", (("degrees",), ("features", "responses"))),
+    "network-page": ("diabetes", (("top", "importance", "formula"), ("shapes", "examples"))),
+    "network-page-more": ("diabetes", (("interactions", "terms"), ("degrees", "features"))),
     "digits-page": ("digits", (("top", "features"), ("examples",))),
 }
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 def cut(driver: Any, whole: Image.Image, section: str) -> Image.Image:
     """A section with a margin."""
-    where = "document.querySelector('#formula')" if section == "top" else f"document.querySelector('#{section}')"
+    where = f"document.querySelector('{'section[id]' if section == 'top' else f'#{section}'}')"
     left, top, right, bottom = driver.execute_script(
         f"const b = {where}.getBoundingClientRect(); return [b.left, b.top + scrollY, b.right, b.bottom + scrollY]"
     )

@@ -13,7 +13,7 @@ from mlpoly.certificates import certify, same_class
 from mlpoly.errors import DataWarning, FileFormatError, QuadratureWarning, TooLargeError
 from mlpoly.features import ablate, decompose, eigenfeatures, explain, principal_forms, singular_directions
 from mlpoly.fitting import finetune, fit, methods
-from mlpoly.inputs import Gaussian, GaussianMixture, MomentAccumulator, Samples
+from mlpoly.inputs import Gaussian, GaussianMixture, Independent, MomentAccumulator, Samples
 from mlpoly.measures import (
     additive,
     check,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
 
 __all__ = [  # noqa: RUF022, in the order of the pipeline
-    "Gaussian", "GaussianMixture", "Samples", "MomentAccumulator", "activations",
+    "Gaussian", "GaussianMixture", "Independent", "Samples", "MomentAccumulator", "activations",
     "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
     "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",

@@ -45,10 +45,16 @@ class _Bar:
     def update(self, done: int, note: str) -> None:
         if self.task is None and time.monotonic() - self.began > _PATIENCE:
             if _Bar.drawn is None:
-                _Bar.drawn = _display()
-                self.owner = _Bar.drawn is not None
-            if _Bar.drawn is not None:
-                self.task = _Bar.drawn.add_task(self.title, total=self.total, note="")
+                try:  # by name: the core must not import rich
+                    rich, console = map(importlib.import_module, ("rich.progress", "rich.console"))
+                except ImportError:
+                    return
+                words, text = rich.TextColumn("{task.description}"), rich.TextColumn("{task.fields[note]}")
+                columns = (words, rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), text)
+                display = rich.Progress(*columns, console=console.Console(stderr=True), transient=True)
+                display.start()
+                _Bar.drawn, self.owner = display, True
+            self.task = _Bar.drawn.add_task(self.title, total=self.total, note="")
         if self.task is not None:
             _Bar.drawn.update(self.task, completed=done, note=note)
 
@@ -58,16 +64,3 @@ class _Bar:
             _Bar.drawn = None
         elif self.task is not None:
             _Bar.drawn.remove_task(self.task)
-
-
-def _display() -> Any:
-    """A display of rich on stderr, or None where rich is not installed."""
-    try:  # by name: the core must not import rich
-        rich, console = map(importlib.import_module, ("rich.progress", "rich.console"))
-    except ImportError:
-        return None
-    words, note = rich.TextColumn("{task.description}"), rich.TextColumn("{task.fields[note]}")
-    columns = (words, rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), note)
-    display = rich.Progress(*columns, console=console.Console(stderr=True), transient=True)
-    display.start()
-    return display

@@ -12,16 +12,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlpoly.importers.sklearn import from_sklearn
-from mlpoly.inputs import Gaussian, require_gaussians
+from mlpoly.inputs import require_gaussians
 from mlpoly.inputs.conditioning import Given
 from mlpoly.inputs.incomplete import gaussian_with_gaps
 from mlpoly.measures.conditional import conditional
 
 __all__ = ["MissingValues"]
-
-
-def _classifies(self: Any) -> bool:
-    return is_classifier(self._start())
 
 
 class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -79,7 +75,15 @@ class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             x, y = validate_data(self, X, y, multi_output=True, y_numeric=not is_classifier(start), **options)
         found, self.rounds_ = gaussian_with_gaps(x)
         self.inputs_ = found if self.inputs is None else require_gaussians(self.inputs)
-        self.estimator_ = start if fitted else clone(start).fit(_filled(x, found), y)
+        if not fitted:  # gaps are replaced by their means given the row
+            filled, seen = x.copy(), ~np.isnan(x)
+            for pattern in np.unique(seen, axis=0):
+                rows, known = np.flatnonzero((seen == pattern).all(axis=1)), np.flatnonzero(pattern)
+                if len(known) < x.shape[1]:
+                    means = Given(found, known).mean(x[np.ix_(rows, known)])
+                    filled[rows] = np.where(seen[rows], x[rows], means)
+            start = clone(start).fit(filled, y)
+        self.estimator_ = start
         self.net_ = from_sklearn(self.estimator_)
         if hasattr(self.estimator_, "classes_"):
             self.classes_ = self.estimator_.classes_
@@ -90,12 +94,13 @@ class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if is_classifier(self._start()):
             if return_std:
                 raise ValueError("return_std is for regressors; predict_proba of a classifier has what is uncertain.")
-            return self._classes(self.predict_proba(X))
+            probabilities = self.predict_proba(X)
+            return (probabilities > 0.5).astype(int) if self._labels() else self.classes_[probabilities.argmax(axis=1)]
         found = self._outputs(X)
         mean, std = (a[:, 0] if a.shape[1] == 1 else a for a in (found.mean, found.std))
         return (mean, std) if return_std else mean
 
-    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: is_classifier(self._start()))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, c) of the classes, or of the labels, for rows X (n, d) with gaps."""
         found = self._outputs(X)
@@ -111,11 +116,6 @@ class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Accuracy of a classifier, R² of a regressor."""
         measure = accuracy_score if is_classifier(self._start()) else r2_score
         return float(measure(y, self.predict(X)))
-
-    def _classes(self, probabilities: np.ndarray) -> np.ndarray:
-        if self._labels():
-            return (probabilities > 0.5).astype(int)
-        return self.classes_[probabilities.argmax(axis=1)]
 
     def _labels(self) -> bool:
         """Whether there are several labels, each with its own probability."""
@@ -145,13 +145,3 @@ def _is_fitted(estimator: Any) -> bool:
     except NotFittedError:
         return False
     return True
-
-
-def _filled(x: np.ndarray, inputs: Gaussian) -> np.ndarray:
-    """Rows whose gaps are replaced by their means given the row."""
-    made, seen = x.copy(), ~np.isnan(x)
-    for pattern in np.unique(seen, axis=0):
-        rows, known = np.flatnonzero((seen == pattern).all(axis=1)), np.flatnonzero(pattern)
-        if len(known) < x.shape[1]:
-            made[rows] = np.where(seen[rows], x[rows], Given(inputs, known).mean(x[np.ix_(rows, known)]))
-    return made

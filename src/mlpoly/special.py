@@ -5,12 +5,15 @@ the function at every degree, also in float32.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, constant, namespace, namespace_of, promote
+from mlpoly.arrays import Array, add_product, constant, namespace, namespace_of, promote, scan
 from mlpoly.arrays.placement import counts
+
+Read = Callable[[Array], Array]
 
 _HORNER = 3  # up to this degree monomials are as accurate as Hermite polynomials
 WIDEST = 37.0  # standard deviations; beyond, the density is below 1e-297
@@ -101,8 +104,8 @@ def _chebyshev(series: tuple[float, ...], w: Array) -> Array:
     return add_product(series[0] - later, w, ahead)
 
 
-def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0) -> Iterator[Array]:
-    """Yield weight * phi(t) * he_k(t) for k = 0, ..., degree, at any t.
+def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0, read: Read | None = None) -> Array:
+    """Weight * phi(t) * he_k(t) for k = 0, ..., degree, at any t, (degree + 1, ...), or what `read` makes of each.
 
     Where phi underflows, gradients of long recurrences would be zero times infinity: t stops there.
     """
@@ -110,15 +113,26 @@ def weighted_hermite(t: Array, degree: int, weight: Array | float = 1.0) -> Iter
     limits = xp.finfo(t.dtype)
     reach = math.sqrt(-2 * math.log(float(limits.smallest_normal) * float(limits.eps)))
     t = xp.clip(t, -reach, reach)
-    return hermite(t, degree, normal_pdf(t) * weight)
+    return hermite(t, degree, normal_pdf(t) * weight, read=read)
 
 
-def hermite(t: Array, degree: int, start: Array | float = 1.0) -> Iterator[Array]:
-    """Yield start * he_k(t) for k = 0, ..., degree (orthonormal probabilists' Hermite polynomials)."""
-    now, before = t * 0 + start, t * 0
-    for k in range(degree + 1):
-        yield now
-        now, before = (t * now - math.sqrt(k) * before) / math.sqrt(k + 1), now
+def hermite(
+    t: Array, degree: int, start: Array | float = 1.0, ratio: Array | None = None, read: Read | None = None
+) -> Array:
+    """Start * he_k(t) for k = 0, ..., degree, (degree + 1, ...): orthonormal probabilists' Hermite polynomials.
+
+    With a `ratio`, times ratio^k; with `read`, a sum for example, what it makes of each.
+    """
+    line, square = (t, None) if ratio is None else (ratio * t, ratio * ratio)
+
+    def step(state: tuple[Array, Array], root: Any, following: Any) -> tuple[tuple[Array, Array], Array]:
+        now, before = state
+        ahead = (line * now - root * before) / following
+        return (ahead, now if square is None else square * now), now if read is None else read(now)
+
+    roots = [math.sqrt(k) for k in range(degree + 2)]
+    start = line * 0 + start
+    return scan(step, (start, start * 0), roots[:-1], roots[1:])[1]
 
 
 def clenshaw(coefficients: Array, t: Array) -> Array:

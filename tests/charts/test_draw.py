@@ -9,7 +9,6 @@ from matplotlib.colors import to_rgb
 from mlpoly.charts.chart import (
     Area,
     Axis,
-    Bars,
     Chart,
     Curve,
     Gallery,
@@ -72,13 +71,6 @@ def test_areas_are_stacked(chart):
     assert "half" in [text.get_text() for text in right.texts]
 
 
-def test_bars_are_stacked_where_they_share_a_place():
-    marks = [Bars("a", ["x", "y"], [1.0, 2.0], "blue", ["1", "2"]), Bars("b", ["y"], [3.0], "orange")]
-    (ax,) = draw(Chart("", [Panel(marks, Axis(), Axis())])).axes
-    assert [(p.get_y(), p.get_height()) for p in ax.patches] == [(0, 1), (0, 2), (2, 3)]
-    assert [text.get_text() for text in ax.texts] == ["1", "2"]
-
-
 def test_gallery():
     images = np.arange(12.0).reshape(2, 2, 3) - 4
     row = [Picture(images[0], "above", "below", "positive"), None, Panel([CURVE], STEPS, Axis())]
@@ -91,15 +83,6 @@ def test_gallery():
     assert {text.get_text() for text in grid[0, 0].texts} == {"first", "head", "x"}
     assert [ax.axison for ax in grid.flat] == [True, False, True, True, False, False] and len(grid[0, 2].lines) == 2
     assert figure.get_supxlabel() == "remark"
-
-
-def test_gallery_with_one_scale():
-    pictures = [Picture(np.full((2, 2), value)) for value in (-1.0, 3.0)]
-    first, second, bar = draw(Gallery([("", pictures)], palette="ink", limit=2.0, note="remark")).axes
-    assert first.images[0].get_clim() == second.images[0].get_clim() == (-2, 2)
-    assert bar.get_xlabel() == "remark" and [t.get_text() for t in bar.get_xticklabels()] == ["−2", "0", "2"]
-    grey = draw(Gallery([("", pictures)], palette="grey", limit=2.0)).axes[0]
-    assert grey.images[0].get_clim() == (0, 2)
 
 
 def test_waterfall():

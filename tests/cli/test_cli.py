@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from support.small_studies import blobs, changed, save
 
-import mlpoly
 from mlpoly import cli
 from mlpoly.cli import commands, main
 from mlpoly.codec import to_plain
 from mlpoly.studies.paper import reproduce as reproduce_module
-from mlpoly.studies.paper.checkpoints import TrainingRun
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.results import read_results
+from mlpoly.studies.paper.training import TrainingRun
 
 COMMANDS = list(cli._COMMANDS)
 SMALL = ["--hidden", "8", "--steps", "4", "--batch-size", "32", "--samples", "100", "--paper-steps", "2"]
@@ -138,12 +137,6 @@ print("imported:", *sys.modules)
     if not needed:
         ours = {f"mlpoly.{name}" for name in ("lm", "studies", "pages.toolkit", "charts")}
         assert not found & (ours | {"scipy.stats", "scipy.optimize"})
-
-
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version(capsys, flag):
-    assert main([flag]) == 0
-    assert capsys.readouterr() == (f"mlpoly {mlpoly.__version__}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -72,16 +72,6 @@ def test_close_to_the_optimum(activation: str, inputs: mp.Gaussian) -> None:
         assert least < found < limit * least
 
 
-def test_it_is_factored_in_the_forms_of_the_first_layer() -> None:
-    net, inputs = chain(sizes=(20, 5, 5, 3)), mp.Gaussian.standard(20)
-    poly = mp.fit(net, inputs, 2)
-    assert poly.directions.shape == (5, 20)
-    assert poly.quadratic.shape == (3, 5, 5)
-    assert poly.coefficients().quadratic.shape == (3, 20, 20)
-    values = mp.eigenfeatures(poly, output=1, k=5).values
-    assert_close(values, mp.eigenfeatures(poly.expanded(), output=1, k=5).values, 1e-10)
-
-
 def test_error_by_draws_and_by_the_closure() -> None:
     net, inputs = chain("relu", (12, 48, 48, 4)), gaussian(d=12)
     for degree in (1, 2):

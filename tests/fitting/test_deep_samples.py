@@ -103,12 +103,6 @@ def begin_with(begun, monkeypatch):
     monkeypatch.setattr(sampled, "_begin", lambda *given: begun)
 
 
-def from_zero(net, degree):
-    """Coordinates and, in place of a closed form, terms that are zero."""
-    forward, terms = sampled._begin(net, INPUTS, degree)
-    return forward, map_arrays(terms, lambda a: a * 0)
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("name", DEEP)
 def test_unbiased_and_its_errors_are_as_stated(name, degree, small_chunks, monkeypatch):
@@ -127,27 +121,6 @@ def test_unbiased_and_its_errors_are_as_stated(name, degree, small_chunks, monke
     assert 0.6 * real <= stated <= 1.6 * real
     misfits = np.array([poly.report.misfit for poly in found])
     assert abs(misfits.mean() - least) <= 4.5 * misfits.std() / np.sqrt(seeds)
-
-
-def test_the_closed_form_saves_samples(monkeypatch):
-    """Quadratic terms of a network that is nearly quadratic have little variance only beside such terms."""
-    bent = mp.MLP(0.05 * np.ones((4, OUT)), None, 0.05 * np.ones((OUT, 4)), activation="tanh")
-    net = mp.Chain([network("MLP", "square", D, 5, OUT, seed=1), mp.Residual(bent)])
-    options = Sampled(0.0, 2)
-    with_it = mp.fit(net, INPUTS, 2, method=options).report.excess
-    begin_with(from_zero(net, 2), monkeypatch)
-    assert mp.fit(net, INPUTS, 2, method=options).report.excess > 5 * with_it
-
-
-def test_without_the_closed_form_it_finds_the_same(monkeypatch):
-    """In one chunk, because later ones would correct a mistake in the first."""
-    net = DEEP["two layers"]()
-    begin_with(from_zero(net, 2), monkeypatch)
-    monkeypatch.setattr(sampled, "_MOST", 2**16)
-    (right, least), poly = optimum(net, 2), mp.fit(net, INPUTS, 2, method=Sampled(0.0, 2))
-    assert poly.report.details["chunks"] == 1
-    assert poly.report.excess <= 5e-3 * least
-    assert np.sum((terms_of(poly) - right) ** 2) <= 4 * poly.report.excess
 
 
 def test_the_linear_forms_are_those_of_the_first_layer():

@@ -151,17 +151,6 @@ def test_divergence_as_loss(one_logit):
     assert finetune(net, start, inputs, **SHORT).report.details.get("kl") is None
 
 
-@pytest.mark.parametrize("source", ["mixture", "gaussian", "array"])
-def test_inputs(source):
-    net, mix = network(), mixture()
-    x = mix.sample(5000, seed=3)
-    inputs = {"mixture": mix, "gaussian": mp.Gaussian(mix.mean, mix.covariance), "array": x}[source]
-    found = finetune(net, wrong("dense", net), inputs, **SHORT)
-    assert found.report.fvu < 0.6 * found.report.details["fvu_before"]
-    assert found.inputs.x is x if source == "array" else found.inputs is inputs
-    assert "fine-tuned" in found.source.method
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_held_out_rows_are_not_trained_on(weighted):
     x, weights = np.arange(100.0)[:, None], np.where(np.arange(100) % 2, 1.0, 0.0)
@@ -303,26 +292,6 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     assert np.abs(one - expected).max() > 1e-3
     two = made.build(moved_on)(everywhere).numpy()
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-10 * np.abs(one).max())
-
-
-def test_whitening_makes_the_problem_well_conditioned():
-    """The reason for the coordinates: quadratic features of ill-conditioned inputs."""
-    scales = np.array([1.0, 0.1, 0.03, 0.3])
-    x = torch.tensor(np.random.default_rng(0).standard_normal((4000, D)) * scales + 5)
-    net = network()
-
-    def condition(batch_size):
-        problem = trainable(in_torch(wrong("dense", net)), x, batch_size)
-        theta = tuple(p[:1] for p in problem.parameters)
-        parts = torch.autograd.functional.jacobian(lambda *t: problem.build(t)(x), theta)
-        values = torch.linalg.svdvals(torch.cat([p.reshape(len(x), -1) for p in parts], dim=1))
-        return float(values[0] / values[14]) ** 2  # 15 different coefficients
-
-    columns = x.numpy().T
-    products = [columns[i] * columns[j] for i in range(D) for j in range(i + 1)]
-    raw = np.stack([columns[0] ** 0, *columns, *products])
-    assert condition(4096) < 20
-    assert condition(8) < 1e6 < np.linalg.cond(raw) ** 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_n
 from support.inputs import covariance, grid
 
 import mlpoly as mp
-from mlpoly.arrays import accumulate_product, add_at, start_copy
 from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, padded, standard_inverse
 from mlpoly.inputs.coordinates import Coordinates
 
@@ -97,21 +96,3 @@ def test_preconditioner_inverts_the_operator_of_a_standard_normal(side, backend)
     assert_same_kind(solved, H)
     assert_close(standard(solved), H, backend.tolerance)
     assert not to_numpy(solved)[:, 5:, :].any()
-
-
-def test_sums_in_place(backend):
-    values = np.arange(12.0).reshape(3, 4)
-    left, right = np.eye(3)[:, :2] + 1, np.arange(8.0).reshape(2, 4)
-    own = make(values, backend) + 0
-    total = accumulate_product(own, make(left, backend), make(right, backend), -2.0)
-    assert_close(total, values - 2 * left @ right)
-    assert (total is own) == (backend.library != "jax")
-    index = (slice(None), 1)
-    expected = values.copy()
-    expected[index] += 5
-    assert_close(add_at(make(values, backend) + 0, index, make(np.full(3, 5.0), backend)), expected)
-
-
-def test_copy_to_the_host(backend):
-    wait = start_copy(make([1.0, 2.0], backend))
-    assert isinstance(wait(), np.ndarray) and wait().tolist() == [1.0, 2.0]

@@ -12,7 +12,6 @@ import torch
 
 import mlpoly as mp
 from mlpoly.datasets import read_idx
-from mlpoly.fitting.mixture import quadratic as solver
 
 FOLDER = Path(os.environ.get("MLPOLY_DATA", ".")) / "mnist"
 FILES = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
@@ -98,21 +97,6 @@ def test_the_solver_is_quick_and_says_so(poly, mix):
 def test_within_half_a_per_cent_of_the_optimum(poly, best):
     assert best.report.converged and best.report.gradient < 1e-4
     assert 1 - 1e-9 <= poly.report.misfit / best.report.misfit <= 1.0045
-
-
-def test_solving_in_few_directions_first_finds_the_same(net, mix, best, monkeypatch):
-    """What problems of 528 inputs and more do, made to happen here."""
-    monkeypatch.setattr(solver, "_COARSEST", 30)
-    cascade = mp.fit(net, mix, 2, method=mp.methods.Exact(tolerance=1e-3))
-    assert cascade.report.converged
-    assert 1 - 1e-9 <= cascade.report.misfit / best.report.misfit <= 1.0045
-
-
-def test_nothing_is_read_from_pixels_that_never_change(poly, mix):
-    still = np.diag(mix.covariance) == 0
-    assert still.any()
-    assert np.abs(poly.quadratic[:, still]).max() <= 1e-9 * np.abs(poly.quadratic).max()
-    assert np.abs(poly.linear[:, still]).max() <= 1e-9 * np.abs(poly.linear).max()
 
 
 def test_below_every_other_closed_form(net, mix, poly, best, data):

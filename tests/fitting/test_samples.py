@@ -330,16 +330,6 @@ def test_degree_spectrum_of_too_many_monomials():
     assert mp.degree_spectrum(make_net(dim=40), mp.Samples(x), 2).degree == 2
 
 
-def test_eigenfeatures_in_the_metric_of_the_samples():
-    net = make_net()
-    poly, gaussian = mp.fit(net, mp.Samples(x_), 2), mp.Gaussian.from_samples(x_)
-    own = mp.eigenfeatures(poly, output=0, metric="whitened")
-    for inputs in (mp.Samples(x_), gaussian):
-        other = mp.eigenfeatures(poly, output=0, metric="whitened", inputs=inputs)
-        assert_close(own.values, other.values, 1e-10)
-        assert_close(own.directions, other.directions, 1e-9)
-
-
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_finetune_on_samples(weights):
     net = make_net()
@@ -352,20 +342,3 @@ def test_finetune_on_samples(weights):
     assert float(mp.fvu(net, better)) < 0.7 * float(mp.fvu(net, start, inputs))
     if weights is None:
         assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
-
-
-def test_an_unknown_kind_of_inputs_is_told_what_to_do():
-    class Uniform(mp.inputs.Inputs):
-        mean = np.zeros(D)
-        covariance = np.eye(D) / 3
-        fingerprint = ""
-
-        def sample(self, n, seed=0):
-            return uniform(n, seed=seed)
-
-        def _moments(self, directions, order):
-            raise NotImplementedError
-
-    with pytest.raises(TypeError, match=r"fit cannot use Uniform; pass mlpoly\.Samples\(inputs\.sample\(n\)\)"):
-        mp.fit(make_net(), Uniform(), 2)
-    assert mp.fit(make_net(), mp.Samples(Uniform().sample(300)), 2).report.details["rank"] == 10

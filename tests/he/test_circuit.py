@@ -177,13 +177,10 @@ def refuse(name, degree=2, bound=None, inputs=INPUTS, method="auto", **options):
 @mistakes(
     [
         ("bounded", refuse("one layer", bound=3.0), TypeError, "comparison"),
-        ("bounded stages", refuse("deep", method="composed", bound=3.0), TypeError, "comparison"),
         ("mixture", refuse("one layer", inputs=mixture(D)), TypeError, "neuronwise"),
         ("flat", refuse("deep"), TypeError, "method='composed'"),
         ("outside", refuse("one layer", outside=0), ValueError, "outside must be a probability"),
         ("columns", refuse("one layer", samples=np.zeros((3, 5))), ValueError, r"samples has shape .*\(any, 4\)"),
-        ("rows", refuse("one layer", samples=np.zeros((0, 4))), ValueError, "samples is empty"),
-        ("NaN", refuse("one layer", samples=np.full((1, 4), np.nan)), ValueError, "samples holds 4 NaN"),
         ("levels", refuse("one layer", levels="7"), TypeError, "levels must be an integer"),
         ("too few", refuse("gated behind a layer", 4, method="composed", levels=5), ValueError,
          "levels is 5, but the polynomial needs 7", r"layer 2 .*\(gated\).*mlpoly\.he\.plan"),

@@ -67,20 +67,6 @@ def test_errors_of_deep_networks_against_samples(net):
             assert 1 / 3 < predicted / np.mean(np.sum((changed - values) ** 2, axis=1)) < 3
 
 
-def test_plan_of_a_deep_network():
-    net = chain(sizes=(D, 8, 8, 3))
-    found = mp.he.plan(net, INPUTS, 7)
-    circuit = found.polynomial.to_he(levels=7)
-    assert circuit.levels == found.levels <= 7
-    assert found.polynomial.report.details["degrees"] == found.degrees
-    assert found.choices[-1].degrees == found.degrees and "levels" in str(found)
-    assert found.choices[0].degrees == (1, 1)
-    x = INPUTS.sample(5000, seed=2)
-    uniform = mp.fit(net, INPUTS, 2, method="composed")  # as many levels or fewer
-    error = [np.sum((p(x) - net(x)) ** 2) for p in (found.polynomial, uniform)]
-    assert error[0] < error[1]
-
-
 def test_other_inputs_and_backends():
     import torch
 

@@ -13,8 +13,7 @@ from support.mistakes import assert_explained, mistakes
 from torch import nn
 
 import mlpoly as mp
-from mlpoly.importers.model_files import read_network
-from mlpoly.importers.state_dicts import network_from_state
+from mlpoly.importers.model_files import network_from_state, read_network
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 

@@ -209,18 +209,6 @@ def test_limits_far_out_are_seen(dtype, limit, inside):
     assert_computes(from_torch(module), module)
 
 
-def test_modules_that_cannot_do_float64_are_compared_less_closely():
-    class Single(Named):
-        def forward(self, x):
-            if x.dtype == torch.float64:
-                raise NotImplementedError("no float64 on this device")
-            return super().forward(x)
-
-    assert from_torch(Single(scale=1.00005).float()).dim_out == 3
-    with pytest.raises(TypeError, match=r"differs from the network's by 0\.10%"):
-        from_torch(Single(scale=1.001).float())
-
-
 @pytest.mark.parametrize("wide", [16, 1500])
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh(), nn.Softplus(), nn.Hardswish(), nn.GELU("tanh")], ids=str)
 def test_rounding_is_not_taken_for_another_function(activation, wide):
@@ -676,19 +664,13 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
         ("activation", refuse(nn.Linear(2, 2), nn.Hardshrink()), TypeError, "know the activation Hardshrink; it knows"),
         ("softplus", refuse(nn.Linear(2, 2), nn.Softplus(threshold=1.0)), TypeError, "threshold"),
         ("slopes", lambda: activation_from_torch(nn.PReLU(6)), TypeError, r"PReLU\(6\) is a different function for"),
-        ("array", lambda: from_torch([1.0]), TypeError, r"must be a torch\.nn\.Module"),
-        ("nothing", refuse(), TypeError, "Sequential has no weights, such as those of a Linear"),
         ("sizes", refuse(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)), TypeError,
          r"Affine\(5 -> 3\) takes 5 inputs, but the parts before it give 6"),
         ("training", lambda: from_torch(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))), TypeError,
          "BatchNorm1d is in training mode", r"call module\.eval\(\) first"),
         ("convolution", refuse(nn.Conv2d(1, 2, 3), *head()), TypeError, "Conv2d is not fully connected", AFFINE),
-        ("average pooling", refuse(nn.AvgPool2d(2), *head()), TypeError, "AvgPool2d", AFFINE),
-        ("pooling", refuse(nn.MaxPool2d(2), *head()), TypeError, "MaxPool2d is neither affine nor"),
         ("layer norm", refuse(nn.Linear(4, 4), nn.LayerNorm(4), *head()), TypeError, f"LayerNorm {DIVIDES}"),
-        ("embedding", refuse(nn.Embedding(9, 4), *head()), TypeError, "Embedding takes indices"),
         ("attention", refuse(nn.MultiheadAttention(4, 2), *head()), TypeError, "Attention mixes the positions"),
-        ("recurrent", refuse(nn.LSTM(4, 4), *head()), TypeError, "LSTM has a state"),
         ("transformer layer", refuse(nn.TransformerEncoderLayer(4, 2, 8), *head()), TypeError,
          "TransformerEncoderLayer is more than its feedforward block"),
         ("softmax inside", refuse(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 3)), TypeError,
@@ -698,8 +680,6 @@ REMEDY = r"remove them, or pass the weights yourself: mlpoly.MLP.*in an mlpoly.C
         ("pre-norm", net(lambda m, x: x + m.mlp(m.norm(x)), norm=nn.LayerNorm(4), mlp=perceptron(4, 6, 4)), TypeError,
          f"LayerNorm {DIVIDES}.*But from_torch knows blocks inside, such as 'mlp'"),
         ("product", net(lambda m, x: in_order(m, x) * in_order(m, x), **parts(4, 6, 4)), TypeError, OTHER, REMEDY),
-        ("undefined", net(lambda m, x: in_order(m, x) + 0 * (50 - x).sqrt(), **parts(4, 6, 4)), TypeError,
-         "know the function that 'sqrt' in line"),
         ("several heads", net(lambda m, x: (m.a(x), x), a=nn.Linear(4, 6)), TypeError, "Net returns a tuple, not one"),
         ("positions", net(lambda m, x: m.b(m.a(x).relu().sum(1)), a=nn.Linear(4, 6), b=nn.Linear(6, 3)), TypeError,
          r"cannot take Net: Affine\(6 -> 3\) takes 6 inputs, but the parts before it give 1"),

@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from support.backends import (
     JAX32,
     JAX64,
@@ -48,6 +49,13 @@ def of_kinds(a):
     return mp.GaussianMixture.of(a(WEIGHTS), [mp.Gaussian(a(m), None if c is None else a(c)) for m, c in forms])
 
 
+MARGINALS = stats.norm(1.0, 2.0), stats.expon(-1.0, 0.5), stats.uniform(-3.0, 4.0)
+
+
+def of_marginals(a):
+    return mp.Independent(MARGINALS).to(a(np.zeros(1)))
+
+
 # How each kind is made, with `a` for arrays of a library, and its weights, means and covariances in NumPy's terms.
 KINDS = {
     "identity": (lambda a: mp.Gaussian(a(MEAN)), [1.0], [MEAN], [np.eye(D)]),
@@ -58,6 +66,7 @@ KINDS = {
     "mixture of kinds": (of_kinds, WEIGHTS, MEANS, [np.eye(D), np.diag(DIAGONAL), FULL]),
     "shared": (lambda a: mp.GaussianMixture(a(WEIGHTS), a(MEANS), a(FULL), True), WEIGHTS, MEANS, [FULL] * 3),
     "samples": (lambda a: mp.Samples(a(ROWS)), np.full(40, 1 / 40), ROWS, POINTS),
+    "independent": (of_marginals, None, [m.mean() for m in MARGINALS], np.diag([m.var() for m in MARGINALS])),
     "weighted": (lambda a: mp.Samples(a(ROWS), a(COUNTS)), COUNTS / COUNTS.sum(), ROWS, POINTS),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -72,6 +81,8 @@ def inputs_of(kind, backend=NUMPY64) -> Inputs:
 def moments(kind):
     """Mean and covariance by the law of total covariance."""
     _, weights, means, covariances = KINDS[kind]
+    if weights is None:  # no Gaussians
+        return np.asarray(means), covariances
     mean = weights @ np.asarray(means)
     pairs = zip(weights, means, covariances, strict=True)
     return mean, sum(w * (c + np.outer(m - mean, m - mean)) for w, m, c in pairs)
@@ -141,6 +152,8 @@ def reference_moments(kind: str, order: int) -> np.ndarray:
 
 def projected_moments(kind: str, direction: np.ndarray, order: int) -> list[mpmath.mpf]:
     w = [mpmath.mpf(float(a)) for a in direction]
+    if kind == "independent":
+        return moments_of_sums(w, order)
 
     def dot(a, b):
         return mpmath.fsum(mpmath.mpf(float(x)) * y for x, y in zip(a, b, strict=True))
@@ -161,6 +174,26 @@ def projected_moments(kind: str, direction: np.ndarray, order: int) -> list[mpma
     if variance < mpmath.mpf(10) ** -30:
         return [mpmath.mpf(1)] + [mpmath.mpf(0)] * order
     return [central(k) / mpmath.sqrt(variance) ** k for k in range(order + 1)]
+
+
+def moments_of_sums(w, order: int) -> list[mpmath.mpf]:
+    """Of standardised sums of the marginals, from their cumulants: of normal, exponential and uniform laws."""
+    scales = 2, mpmath.mpf(1) / 2, 4
+    laws = (
+        lambda n: mpmath.mpf(n == 2),
+        lambda n: mpmath.factorial(n - 1),
+        lambda n: mpmath.bernoulli(n) / n,
+    )
+    cumulants = [0, 0] + [
+        mpmath.fsum(law(n) * (a * s) ** n for a, s, law in zip(w, scales, laws, strict=True))
+        for n in range(2, order + 1)
+    ]
+    found = [mpmath.mpf(1)]
+    for n in range(1, order + 1):
+        found.append(mpmath.fsum(mpmath.binomial(n - 1, j) * cumulants[j + 1] * found[n - 1 - j] for j in range(n)))
+    if not found[2]:
+        return found
+    return [m / mpmath.sqrt(found[2]) ** k for k, m in enumerate(found)]
 
 
 @kinds

@@ -92,16 +92,6 @@ def test_an_encoder_of_sounds_runs_without_its_decoder() -> None:
     assert_moments(collect(model, batches, name).gaussian(name), recorded(model, whole)[name])
 
 
-def test_a_pass_over_images_is_resumed_on_the_same_ones_only(tmp_path: Path) -> None:
-    model, batches = vit(), [{"pixel_values": noise(3, 3, 8, 8, seed=i)} for i in range(4)]
-
-    with pytest.raises(KeyboardInterrupt):
-        collect(model, interrupted(batches, 2), save_to=tmp_path, save_every=0)
-    with pytest.raises(ValueError, match="not that of the pass to be resumed"):
-        collect(model, batches[::-1], save_to=tmp_path)
-    assert_same_moments(collect(model, batches, save_to=tmp_path), collect(model, batches))
-
-
 def test_dtypes_of_distributions() -> None:
     moments, weight, name = collect(llama(), token_ids(4)), torch.ones(2).bfloat16(), "model.layers.0.mlp"
     for like, dtype in ((weight, torch.float32), (None, torch.float64)):
@@ -351,24 +341,18 @@ def of(make: Any, batches: Any, *blocks: Any, **options: Any) -> Any:
 @mistakes([
     ("nothing", of(gpt2, []), ValueError, "batches held no tokens"),
     ("a tensor", of(gpt2, ones(2, 3)), TypeError, "put one batch in a list"),
-    ("a mapping", of(gpt2, {"input_ids": ones(2, 3)}), TypeError, "put one batch in a list"),
-    ("one sequence", of(gpt2, [ones(3)]), ValueError, r"batch 0 has shape \(3,\), expected \(b, t\)"),
-    ("floats", of(gpt2, [torch.ones(2, 3)]), TypeError, "integer token ids, got torch.float32"),
     ("two lengths", of(gpt2, [[[1, 2], [3]]]), TypeError, "all sequences of one length"),
     ("no ids", of(gpt2, [{"pixels": 1}]), ValueError, r"neither 'input_ids' .* only \['pixels'\]"),
     ("large ids", of(gpt2, [99 * ones(1, 3)]), ValueError, "ids from 99 to 99, but the model knows 0 to 31"),
     ("a short mask", of(gpt2, [{"input_ids": ones(1, 2), "attention_mask": ones(1, 3)}]), ValueError,
      r"attention_mask of batch 0 has shape \(1, 3\), expected that of input_ids, \(1, 2\)"),
-    ("precision", of(gpt2, token_ids(1), precision="half"), ValueError, "precision must be 'single', 'd"),
     ("tokens", of(gpt2, token_ids(1), tokens=0), ValueError, "tokens must be at least 1"),
-    ("time", of(gpt2, token_ids(1), save_every=-1), ValueError, "save_every must be a number of seconds"),
     ("mask of ids", of(gpt2, token_ids(1), mask=lambda ids: ids), ValueError, "one boolean per token"),
     ("a mask", of(gpt2, token_ids(1), mask=ones(3, 7)), TypeError, "mask must be a function"),
     ("groups of rows", of(gpt2, token_ids(1), groups=lambda x, p, t: x), ValueError,
      "expected one integer for each of the 21 inputs"),
     ("no groups", of(gpt2, token_ids(1), groups="last"), ValueError, "groups must be 'none', 'first'"),
     ("no patterns", of(llama, token_ids(1), []), ValueError, "blocks is empty"),
-    ("no such block", of(llama, token_ids(1), "layers.7.mlp"), ValueError, r"'layers.7.mlp' matches no"),
     ("images", of(vit, [{"pixel_values": noise(2, 3, 8, 8)}], tokens=5), ValueError,
      r"has no 'input_ids'.*tokens= and mask= do not apply"),
     ("labels", of(vit, [{"labels": torch.ones(2)}]), ValueError, "neither 'input_ids' nor another input"),
@@ -473,12 +457,6 @@ def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(
         Moments.load(path)
 
 
-def test_moments_without_a_pass_are_not_resumed(tmp_path: Path) -> None:
-    collect(gpt2(), token_ids(1)).save(tmp_path)
-    with pytest.raises(mp.FileFormatError, match=r"moments.safetensors has no progress"):
-        collect(gpt2(), token_ids(1), save_to=tmp_path)
-
-
 def test_merge_equals_the_whole() -> None:
     model, batches = llama(), token_ids(5)
     whole = collect(model, batches, groups="first")
@@ -509,18 +487,6 @@ def test_wrapped_model_gets_the_attention_mask() -> None:
     plain, wrapped = collect(bert(), [batch]), collect(Wrapper(bert()), [batch])
     for name in plain.names:
         assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
-
-
-def test_merge_keeps_groups_that_only_one_has() -> None:
-    model, batches = llama(), token_ids(3)
-
-    def by_size(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.full_like(tokens, len(x))
-
-    small, large = (collect(model, given, groups=by_size) for given in (batches[:1], [torch.cat(batches)]))
-    merged = large.merge(small).groups(small.names[0])
-    assert list(merged) == [21, 63]
-    assert merged[21] is small.groups(small.names[0])[21]
 
 
 def test_merge_refuses_what_does_not_belong_together() -> None:

@@ -14,10 +14,9 @@ from mlpoly.fitting.bounded import BOUNDS
 from mlpoly.fitting.samples.neuronwise import SampleFit, best_of
 from mlpoly.importers import find_blocks
 from mlpoly.lm import TokenClusters
-from mlpoly.lm.conversion import token_fit
+from mlpoly.lm.conversion import convert as convert_module
 from mlpoly.lm.conversion.conversion import BlockErrors, Conversion
-from mlpoly.lm.conversion.convert import Method, convert
-from mlpoly.lm.conversion.token_fit import TokenFit
+from mlpoly.lm.conversion.convert import Method, TokenFit, convert
 from mlpoly.lm.model.graft import graft
 from mlpoly.lm.moments.collect import collect
 from mlpoly.polynomials import BoundedPolynomial
@@ -71,8 +70,8 @@ def test_passes_are_divided_where_memory_is_short(monkeypatch: pytest.MonkeyPatc
     model, batches = llama("silu"), token_ids(40)
     moments = collect(model, batches)
     whole = convert(model, moments, 2, method="samples", batches=iter(batches), closed_form=False)
-    monkeypatch.setattr(token_fit, "_SUMS", 1)
-    monkeypatch.setattr(token_fit, "_NUMBERS", 5000)
+    monkeypatch.setattr(convert_module, "_SUMS", 1)
+    monkeypatch.setattr(convert_module, "_NUMBERS", 5000)
     parts = convert(model, moments, 2, method="samples", batches=batches, closed_form=False)
     ids = torch.randn(20, 16, generator=torch.Generator().manual_seed(0))
     for name, poly in whole.polynomials.items():
@@ -190,12 +189,6 @@ def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path
     with pytest.raises(ValueError, match="is a path"):
         one_block(tmp_path / "deep" / "again", name)
     assert not (tmp_path / "deep").exists()
-
-
-def test_a_model_that_is_a_block_itself_has_a_folder(tmp_path: Path) -> None:
-    """Its name is empty."""
-    one_block(tmp_path, "")
-    assert list(Conversion.load(tmp_path).polynomials) == [""]
 
 
 def test_what_is_wrong_is_said() -> None:

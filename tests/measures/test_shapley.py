@@ -115,15 +115,10 @@ NET = network("MLP", "relu", 4, 5, 2)
 @mistakes(
     [
         ("shape", lambda: shapley(NET, X0[:3], G), ValueError, "x has shape", "one number per input"),
-        ("rows", lambda: shapley(NET, X0[None, :], G), ValueError, "x has shape"),
         ("NaN", lambda: shapley(NET, X0 * np.nan, G), ValueError, "x holds|x has"),
         ("deep", lambda: shapley(chain(), X0, G), TypeError, "hidden layer"),
         ("polynomial", lambda: shapley(mp.fit(NET, G), X0, G), TypeError, "net must be"),
-        ("overlap", lambda: shapley(NET, X0, G, groups=[[0, 1], [1, 2]]), ValueError, "both have input 1"),
-        ("index", lambda: shapley(NET, X0, G, groups=[[7]]), ValueError, "groups has the index 7"),
-        ("odd", lambda: shapley(NET, X0, G, permutations=5), ValueError, "permutations must be even"),
         ("samples", lambda: shapley(NET, X0, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
-        ("sizes", lambda: shapley(NET, X0, gaussian(1, 3)), ValueError, "inputs"),
         (
             "impossible",
             lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))),

@@ -191,7 +191,7 @@ def test_gradients_in_torch(pair, inputs, what):
     assert torch.autograd.gradcheck(measure, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-NET, POLY = network("MLP", "relu"), mp.fit(network("MLP", "relu"), G, 3)
+NET = network("MLP", "relu")
 DEEP = chain(sizes=(4, 5, 4, 3))
 COMPOSED = mp.fit(DEEP, mp.Gaussian.standard(4), 2, method="composed")
 

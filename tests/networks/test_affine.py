@@ -51,16 +51,6 @@ def test_a_fit_is_the_map_itself(with_bias: bool, degree: int, backend: Backend)
         assert_close(lines.gradient(x), np.broadcast_to(W, (20, OUT, D)), 1e-12)
 
 
-@degrees
-@pytest.mark.parametrize("method", ["exact", "neuronwise"])
-@biases
-def test_fits_under_a_mixture(with_bias: bool, method: Any, degree: int) -> None:
-    net, mix, x = affine(with_bias), MIX, X
-    poly = mp.fit(net, mix, degree, method=method)
-    want = net(x) if degree else np.broadcast_to(net(mix.mean), (20, OUT))
-    assert_close(poly(x), want, 1e-10)
-
-
 @pytest.mark.parametrize("inputs", [GAUSSIAN, MIX, mp.Gaussian.standard(D)], ids=["gaussian", "mixture", "N"])
 @biases
 def test_nothing_is_unexplained(with_bias: bool, inputs: Any) -> None:

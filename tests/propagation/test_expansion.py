@@ -57,21 +57,6 @@ def test_errors_are_of_fourth_order_in_the_spread(kind: str) -> None:
     assert np.all(narrow < wide / 12)
 
 
-def test_cubic_parts_are_contracted_like_dense_ones() -> None:
-    net = polynomial_network("gated", 0.3)
-    e, _ = expand(net, mp.Gaussian.standard(2))
-    rng = np.random.default_rng(1)
-    vectors, weights = rng.standard_normal((2, 2)), rng.standard_normal(2)
-    dense, found = 0.0, 0.0
-    for part in e.cubic:
-        half = part.half(weights, vectors)
-        found = found + (half + half.transpose(0, 2, 1)) / 3
-        for a, bend in part.factors:
-            product = np.einsum("ij,ja,jbc->iabc", part.mix, a, bend)
-            dense = dense + (product + product.transpose(0, 2, 1, 3) + product.transpose(0, 2, 3, 1)) / 3
-    assert_close(found, weights[:, None, None] * np.einsum("iabc,ia->ibc", dense, vectors))
-
-
 def test_cubic_parts_of_one_layer_are_exact() -> None:
     """E[f (z z z - ...)] / 6 of a layer with a readout, here of cubes: T = sum_j w_j a_j a_j a_j."""
     net = polynomial_network("two layers", 0.3).layers[0]

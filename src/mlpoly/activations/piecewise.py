@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,12 @@ def piecewise(
     def project(mean: Array, std: Array, degree: int) -> Array:
         xp = namespace(mean=mean, std=std)
         if len(breaks) < 2:
-            return xp.stack(_project(mean, std, padded, breaks, degree))
+            return _project(mean, std, padded, breaks, degree)
         # Breaks that are close together on the scale of the Gaussian: their tails would cancel, or overflow.
         close = (breaks[-1] - breaks[0]) / 2 < std
-        wide = xp.stack(_project(mean, xp.where(close, 1.0, std), padded, breaks, degree))
+        wide = _project(mean, xp.where(close, 1.0, std), padded, breaks, degree)
         outer = _project(mean, std, [padded[0], padded[-1]], breaks[:1], degree)
-        inner = _between_breaks(mean, std, padded, breaks, degree)
-        narrow = xp.stack([a + b for a, b in zip(outer, inner, strict=True)])
-        return xp.where(close, narrow, wide)
+        return xp.where(close, outer + _between_breaks(mean, std, padded, breaks, degree), wide)
 
     def derivative(y: Array) -> Array:
         xp, rising = namespace_of(y), [[k * c for k, c in enumerate(p)][1:] for p in padded]
@@ -70,7 +69,7 @@ def _horner(coefficients: Polynomial, y: Array) -> Array:
     return value
 
 
-def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> list[Array]:
+def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> Array:
     """Coefficients as the piece at the mean plus one tail per break."""
     xp = namespace(mean=mean, std=std)
     moving = std > 0
@@ -87,31 +86,29 @@ def _project(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequenc
             c = c * std
         in_t.append(c)
     table = powers_in_hermite(size - 1)
-    total = [sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=zero) for k in range(degree + 1)]
+    inside = [sum((in_t[r] * table[r][k] for r in range(k, size, 2)), start=zero) for k in range(min(size, degree + 1))]
+    total = xp.stack([*inside, *[zero] * (degree + 1 - len(inside))])
     for at, left, right in zip(breaks, pieces, pieces[1:], strict=False):
         jump = _recentred([b - a for a, b in zip(left, right, strict=True)], at)
         tail = _tail(mean, safe, at, jump, degree)
-        # A neuron without variance sees only the piece at its mean.
-        total = [a + xp.where(moving, b, 0.0) for a, b in zip(total, tail, strict=True)]
+        total = total + xp.where(moving, tail, 0.0)  # a neuron without variance sees only the piece at its mean
     return total
 
 
-def _between_breaks(
-    mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int
-) -> list[Array]:
+def _between_breaks(mean: Array, std: Array, pieces: list[list[float]], breaks: Sequence[float], degree: int) -> Array:
     """Contribution of the inner pieces, by Gauss-Legendre on intervals of at most two standard deviations."""
     xp = namespace(mean=mean, std=std)
     safe = xp.where(std > 0, std, 1.0)
     # he_k turns by sqrt(k) within a standard deviation, and n nodes follow any angle below n.
     x, w = np.polynomial.legendre.leggauss(16 + math.ceil(math.sqrt(degree)))
-    total = [xp.zeros_like(mean)] * (degree + 1)
+    total = mean * 0
     for low, high, piece in zip(breaks, breaks[1:], pieces[1:], strict=False):
         y = (low + high) / 2 + (high - low) / 2 * x
         weight = (high - low) / 2 * w * np.polyval((np.asarray(piece) - np.asarray(pieces[-1]))[::-1], y)
         shape = (-1, *[1] * len(mean.shape))  # nodes on a leading axis
         t = in_deviations(constant(y.reshape(shape), mean) - mean, safe)
-        values = weighted_hermite(t, degree, constant(weight.reshape(shape), mean))
-        total = [a + xp.sum(b, axis=0) / safe for a, b in zip(total, values, strict=True)]
+        sums = weighted_hermite(t, degree, constant(weight.reshape(shape), mean), partial(xp.sum, axis=0))
+        total = total + sums / safe
     return total
 
 
@@ -124,7 +121,7 @@ def _recentred(coefficients: Sequence[Any], at: Any) -> list[Any]:
     return out
 
 
-def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) -> list[Array]:
+def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) -> Array:
     """Coefficients of the jump polynomial beyond a break, on the side away from the mean.
 
     For the mean on the left this is jump(y) 1[y > at]; on the right, -jump(y) 1[y < at]. With x the distance of the
@@ -135,17 +132,16 @@ def _tail(mean: Array, std: Array, at: float, jump: list[float], degree: int) ->
     right = mean > at
     x = in_deviations(xp.where(right, mean - at, at - mean), std)
     density, integrals = normal_pdf(x), tail_integrals(x)
-    functions = list(weighted_hermite(x, max(degree - 1, 0)))
-    total = [xp.zeros_like(mean)] * (degree + 1)
+    functions = weighted_hermite(x, max(degree - 1, 0))
+    total = xp.zeros_like(mean)
     for r, q in enumerate(jump):
         if q == 0:
             continue
-        size = q * math.factorial(r) * std**r
-        for k in range(degree + 1):
-            if k <= r:
-                value = density * integrals[r - k] / math.sqrt(math.factorial(k))
-            else:
-                value = functions[k - r - 1] / math.sqrt(math.prod(range(k - r, k + 1)))
-            mirrored = -1.0 if (r + k) % 2 == 0 else 1.0
-            total[k] = total[k] + xp.where(right, mirrored, 1.0) * size * value
+        values = [density * integrals[r - k] / math.sqrt(math.factorial(k)) for k in range(min(r, degree) + 1)]
+        values = xp.concat([xp.stack(values), functions[: max(degree - r, 0), ...]])
+        factors = [1 / math.sqrt(math.prod(range(k - r, k + 1))) if k > r else 1.0 for k in range(degree + 1)]
+        mirrored = constant([(-1.0) ** (r + k + 1) * f for k, f in enumerate(factors)], mean)
+        shape = (-1, *[1] * len(mean.shape))
+        signs = xp.where(right, xp.reshape(mirrored, shape), xp.reshape(constant(factors, mean), shape))
+        total = total + signs * (q * math.factorial(r) * std**r) * values
     return total

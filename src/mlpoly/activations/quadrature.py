@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def _on_shared_nodes(
     if count > _SHARED:
         return _integrate(function, mean, std, degree, edges, 1, reach_of(degree))
     t = constant(step * np.arange(-(count // 2), count // 2 + 1), mean)
-    functions = xp.stack(list(hermite(t, degree, step * normal_pdf(t))))
+    functions = hermite(t, degree, step * normal_pdf(t))
     parts = chunks(mean.shape[0], _at_once(count, mean))
     moving = [functions @ function(mean[part] + std[part] * t[:, None]) for part in parts]
     still = xp.stack([function(mean), *[xp.zeros_like(mean)] * degree])
@@ -180,12 +181,12 @@ def _integrate(
         t, weight = panels(grid, [images(edges, mean, xp.where(moving, std, 1.0))], _NODES, splits)
         value = function(mean + std * t)
         weighted = value * weight
-        rows = [xp.sum(he, axis=0) for he in hermite(t, degree, weighted)]
-        at_mean = function(mean)
-        rows = [xp.where(moving, row, at_mean if k == 0 else 0.0) for k, row in enumerate(rows)]
+        rows = hermite(t, degree, weighted, read=partial(xp.sum, axis=0))
+        still = xp.stack([function(mean), *[mean * 0] * degree])
+        rows = xp.where(moving, rows, still)
         if sizes:
-            rows += [xp.sum(xp.abs(weighted), axis=0), xp.sum(weighted * value, axis=0)]
-        return xp.stack(rows)
+            rows = xp.concat([rows, xp.stack([xp.sum(xp.abs(weighted), axis=0), xp.sum(weighted * value, axis=0)])])
+        return rows
 
     nodes = (len(grid) - 1 + len(edges)) * _NODES * splits
     parts = chunks(mean.shape[0], _at_once(nodes, mean))
@@ -201,7 +202,7 @@ def _outside(
     at = reach - (x + 1) / 2
     t = constant(np.concatenate([-at, at])[:, None], mean)
     weight = constant(np.concatenate([w, w])[:, None] / 2, mean)
-    *_, last = hermite(t, coefficients.shape[0] - 1, normal_pdf(t) * weight)  # out there the highest degree is largest
+    last = hermite(t, coefficients.shape[0] - 1, normal_pdf(t) * weight)[-1, ...]  # the largest, out there
     outer = to_numpy(xp.sum(xp.abs(last * function(mean + std * t)), axis=0))
     outer = np.where(outer < 1e-250, 0.0, outer)  # a unit that lives 36 standard deviations out counts as zero
     size = np.maximum(to_numpy(sizes[0, :]), np.max(np.abs(to_numpy(coefficients)), axis=0))

@@ -6,6 +6,7 @@ import math
 
 from mlpoly.activations.record import Activation
 from mlpoly.arrays import Array, erf, erfc, namespace, namespace_of
+from mlpoly.arrays.placement import counts
 from mlpoly.special import bell, hermite, normal_cdf, normal_pdf
 
 
@@ -15,15 +16,14 @@ def _project_gelu(mean: Array, std: Array, degree: int) -> Array:
     v = xp.hypot(xp.ones_like(std), std)  # the square of a large std would overflow
     u = mean / v
     density, below = normal_pdf(u), normal_cdf(u)
-    functions = list(hermite(u, degree, density))
-    out = [mean * below + std / v * std * density]
-    if degree >= 1:
-        out.append(std * (below + u * density / v / v))
-    power = -std / v
-    for k in range(2, degree + 1):
-        power = power * (-std / v)
-        out.append(power * (v * functions[k - 2] / math.sqrt(k * (k - 1)) - functions[k] / v))
-    return xp.stack(out)
+    low = [mean * below + std / v * std * density, std * (below + u * density / v / v)][: degree + 1]
+    if degree < 2:
+        return xp.stack(low)
+    ratio, k = -std / v, counts(degree, xp.stack(low))[1:, ...]
+    functions = hermite(u, degree, density, ratio)
+    return xp.concat(
+        [xp.stack(low), v * ratio * ratio * functions[:-2, ...] / xp.sqrt(k * (k - 1)) - functions[2:, ...] / v]
+    )
 
 
 def _project_erf(mean: Array, std: Array, degree: int) -> Array:
@@ -31,14 +31,12 @@ def _project_erf(mean: Array, std: Array, degree: int) -> Array:
     xp = namespace(mean=mean, std=std)
     v = xp.hypot(xp.ones_like(std), math.sqrt(2) * std)
     u = mean / v * math.sqrt(2)
-    out = [erf(mean / v)]
-    half = _half_density(u)
-    power = -2 / math.sqrt(2 * math.pi) * half
-    functions = hermite(u, max(degree - 1, 0), half)
-    for k, he in zip(range(1, degree + 1), functions, strict=False):
-        power = power * (-math.sqrt(2) * (std / v))
-        out.append(power * he / math.sqrt(k))
-    return xp.stack(out)
+    level = erf(mean / v)[None, ...]
+    if degree == 0:
+        return level
+    half, ratio = _half_density(u), -math.sqrt(2) * (std / v)
+    functions = hermite(u, degree - 1, half, ratio) / xp.sqrt(counts(degree, level))
+    return xp.concat([level, -2 / math.sqrt(2 * math.pi) * half * ratio * functions])
 
 
 def _half_density(u: Array) -> Array:
@@ -51,11 +49,7 @@ def _project_gaussian(mean: Array, std: Array, degree: int) -> Array:
     xp = namespace(mean=mean, std=std)
     v = xp.hypot(xp.ones_like(std), std)
     half = _half_density(mean / v)
-    out, power = [], half / v
-    for he in hermite(mean / v, degree, half):
-        out.append(power * he)
-        power = power * (-std / v)
-    return xp.stack(out)
+    return half / v * hermite(mean / v, degree, half, -std / v)
 
 
 def _project_wave(mean: Array, std: Array, degree: int, quarter: int) -> Array:

@@ -27,6 +27,7 @@ from mlpoly.arrays.gaps import (
     relu,
     safe_inverse,
     safe_root,
+    scan,
     stop_gradient,
     triangular_factor,
 )
@@ -68,6 +69,6 @@ __all__ = [
     "check_points", "check_shape", "chunks", "column_names", "constant", "constant_index", "decidable", "device",
     "differentiated", "erf", "erfc", "eye", "from_numpy", "interchangeable", "is_low_precision", "namespace",
     "namespace_of", "no_gradients", "on", "on_cpu", "positive_semidefinite", "product", "promote",
-    "quadratic_forms", "readable", "relu", "rounding_error", "safe_inverse", "safe_root", "scalar", "start_copy",
-    "stop_gradient", "take_rows", "to_numpy", "triangular_factor", "widen",
+    "quadratic_forms", "readable", "relu", "rounding_error", "safe_inverse", "safe_root", "scalar", "scan",
+    "start_copy", "stop_gradient", "take_rows", "to_numpy", "triangular_factor", "widen",
 ]  # fmt: skip

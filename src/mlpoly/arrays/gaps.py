@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 
-from mlpoly.arrays.namespace import Array, differentiated, is_torch, namespace_of
+from mlpoly.arrays.namespace import Array, differentiated, is_torch, is_tracer, namespace_of
 from mlpoly.arrays.placement import eye
+
+_UNROLLED = 12  # steps of a loop that JAX may compile one by one
 
 
 def erf(a: Array) -> Array:
@@ -102,6 +105,26 @@ def add_at(array: Array, index: Any, values: Array) -> Array:
         return array.at[index].add(values)
     array[index] += values
     return array
+
+
+def scan(step: Callable[..., tuple[Any, Any]], state: Any, *rows: Sequence[Any] | Array) -> tuple[Any, Array]:
+    """The last state of `state, output = step(state, *row)`, row after row, and the outputs, stacked, or None.
+
+    Where JAX traces, which compiles every operation, many rows become one loop: it compiles in the time of one row. The
+    state is an array or a tuple of them.
+    """
+    first = state[0] if isinstance(state, tuple) else state
+    if len(rows[0]) > _UNROLLED and is_tracer(first):
+        import jax
+
+        arrays = [jax.numpy.asarray(row, first.dtype) for row in rows]
+        # A gradient computes each step again from its state: all that the steps compute would fill the memory.
+        return jax.lax.scan(jax.checkpoint(lambda state, row: step(state, *row)), state, arrays)
+    outputs, output = [], None
+    for row in zip(*rows, strict=True):
+        state, output = step(state, *row)
+        outputs.append(output)
+    return state, None if output is None else namespace_of(first).stack(outputs)
 
 
 def no_gradients(like: Array) -> AbstractContextManager[Any]:

@@ -43,12 +43,6 @@ def read_data(path: str | PathLike[str], labels: str | None = None) -> tuple[Any
             f"{file} is not a readable {kind} file of numbers ({error}); Python objects are not read, as they would "
             f"run code."
         ) from error
-    return _from_arrays(file, arrays, labels)
-
-
-def _from_arrays(
-    file: Path, arrays: dict[str, np.ndarray], labels: str | None
-) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...] | None]:
     others = [name for name in arrays if name not in ("y", "labels", "target", "names", labels)]
     key = next((key for key in _ROWS if key in arrays), others[0] if len(others) == 1 else None)
     if key is None:
@@ -67,7 +61,7 @@ def _from_csv(file: Path, labels: str | None) -> tuple[np.ndarray, np.ndarray | 
         with file.open(encoding="utf-8-sig") as lines:
             first = lines.readline().strip()
         separator = max("\t;,", key=first.count)
-        numbers = all(_is_number(cell) for cell in first.split(separator))
+        numbers = pandas.to_numeric(pandas.Series(first.split(separator)), errors="coerce").notna().all()
         frame = pandas.read_csv(
             file, sep=separator, header=None if numbers else 0, skipinitialspace=True, na_values="?", index_col=False
         )
@@ -97,11 +91,3 @@ def _from_csv(file: Path, labels: str | None) -> tuple[np.ndarray, np.ndarray | 
         None if labels is None else frame[labels].to_numpy(),
         None if numbers else tuple(rows.columns),
     )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -90,7 +90,17 @@ def load_images(
         train, test, train_labels, test_labels = (_Array(part, "scikit-learn's digits") for part in parts)
         return _assemble([train, train_labels, test, test_labels], name)
     if isinstance(name, str) and name in DATASETS:
-        return _assemble(_read_folder(_find(name, data_dir)), name, _CLOTHES if name == "fashion-mnist" else ())
+        searched = []
+        for folder in searched_folders(name, data_dir):
+            missing = [file for file in IDX_FILES if _idx_file(folder, file) is None]
+            if not missing:
+                return _assemble(_read_folder(folder), name, _CLOTHES if name == "fashion-mnist" else ())
+            # A folder with some of the files is where the user will look for the mistake.
+            searched.append(f"{folder} (without {', '.join(missing)})" if len(missing) < 4 else str(folder))
+        raise FileNotFoundError(
+            f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that "
+            f"holds the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
+        )
     path = Path(name).expanduser()
     if name and path.is_dir():
         return _assemble(_read_folder(path), path.resolve().name)
@@ -98,21 +108,6 @@ def load_images(
         return _assemble(_read_npz(path), path.stem)
     known = ", ".join(DATASETS)
     raise ValueError(f"name is {str(name)!r}, which is not a data set ({known}), folder of IDX files, or .npz file.")
-
-
-def _find(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """The first folder that holds all files of a named data set."""
-    searched = []
-    for folder in searched_folders(name, data_dir):
-        missing = [file for file in IDX_FILES if _idx_file(folder, file) is None]
-        if not missing:
-            return folder
-        # A folder with some of the files is where the user will look for the mistake.
-        searched.append(f"{folder} (without {', '.join(missing)})" if len(missing) < 4 else str(folder))
-    raise FileNotFoundError(
-        f"no {name} in {', '.join(searched)}; get it with `mlpoly data download {name}`, or name a folder that holds "
-        f"the four IDX files with --data-dir, or one that holds {name}/ with MLPOLY_DATA."
-    )
 
 
 def _idx_file(folder: Path, name: str) -> Path | None:

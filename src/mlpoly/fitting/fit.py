@@ -8,8 +8,21 @@ from typing import Any, Literal, overload
 from mlpoly.arrays import as_integer
 from mlpoly.arrays.host import by_value
 from mlpoly.fitting.bounded import fit_bounded
-from mlpoly.fitting.methods import Composed, Fitted, Joint, Method, Name, Neuronwise, P_co, as_method
-from mlpoly.inputs import Gaussian, GaussianMixture, InputsLike, Samples, checked_inputs
+from mlpoly.fitting.distribution import on_points
+from mlpoly.fitting.methods import (
+    Composed,
+    Exact,
+    Expansion,
+    Fitted,
+    Joint,
+    Method,
+    Name,
+    Neuronwise,
+    P_co,
+    Sampled,
+    as_method,
+)
+from mlpoly.inputs import Gaussian, Gaussians, InputsLike, Samples, checked_inputs
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, DensePolynomial, Polynomial, RidgePolynomial
 from mlpoly.records import replace
@@ -73,12 +86,13 @@ def fit(
     ----------
     net : network
         A chain of affine maps and one hidden layer counts as one layer.
-    inputs : Gaussian, GaussianMixture, Samples, array (n, d) or data frame
-        In the library and on the device of the network; `Gaussian.standard(d)` suits any.
+    inputs : Gaussian, GaussianMixture, Independent, Samples, array (n, d) or data frame
+        In the library and on the device of the network; `Gaussian.standard(d)` and `Independent` suit any. Other
+        distributions work through points that they draw.
     degree : int or sequence of int
         Any degree >= 0; for "composed" also a list with one for each hidden layer.
     method : str or an object of `mlpoly.methods`
-        "auto" is "exact" for one hidden layer and on samples, and "expansion" for deep networks under a distribution.
+        "auto" is "exact", but "expansion" for deep networks under a Gaussian or a mixture.
         A name stands for the default options; others belong to the object: ``mlpoly.methods.Sampled(tolerance=0.001)``.
     bound : float or "auto", optional
         For one hidden layer: straight lines where a preactivation is more than so many standard deviations from its
@@ -91,9 +105,9 @@ def fit(
     -------
     RidgePolynomial, DensePolynomial, ChaosPolynomial, BoundedPolynomial or ComposedPolynomial
         Ridge form for one hidden layer under one Gaussian and for "neuronwise", bounded form with a `bound`; dense form
-        for a mixture up to degree 2 and for deep networks; chaos form above, and for samples. In the network's array
-        library, dtype and device, that of a 16-bit network in float32. Its ``.source.method`` says which optimum it
-        is, its ``.report`` how the fit went.
+        for a mixture up to degree 2 and for deep networks; chaos form above, and for samples and other inputs. In the
+        network's array library, dtype and device, that of a 16-bit network in float32. Its ``.source.method`` says
+        which optimum it is, its ``.report`` how the fit went.
 
     Examples
     --------
@@ -104,12 +118,15 @@ def fit(
     """
     net = check_network(net).at_least_single()
     inputs = checked_inputs(net, inputs)
-    if not isinstance(inputs, Gaussian | GaussianMixture | Samples):
-        raise TypeError(f"fit cannot use {type(inputs).__name__}; pass mlpoly.Samples(inputs.sample(n)) instead.")
+    chosen = as_method(method, net, inputs)
+    whole = isinstance(chosen, Exact | Expansion | Sampled) and bound is None
     poly: Polynomial
-    if bound is not None and (method == "joint" or isinstance(method, Joint)):
-        joint = Joint() if isinstance(method, str) else method
-        poly = joint.fit(net, inputs, as_integer("degree", degree, 0), bound)
+    if not isinstance(inputs, Gaussians | Samples) and not whole:
+        # What other ways to fit know of another distribution is its points.
+        again: Any = fit
+        return on_points(lambda points: again(net, points, degree, method=method, bound=bound), net, inputs)
+    if bound is not None and isinstance(chosen, Joint):
+        poly = chosen.fit(net, inputs, as_integer("degree", degree, 0), bound)
     elif bound is not None:
         if method not in ("auto", "neuronwise", Neuronwise()):
             raise ValueError(
@@ -118,6 +135,5 @@ def fit(
             )
         poly = fit_bounded(net, inputs, as_integer("degree", degree, 0), bound)
     else:
-        method = as_method(method, net, inputs)
-        poly = method.fit(net, inputs, degree if isinstance(method, Composed) else as_integer("degree", degree, 0))
+        poly = chosen.fit(net, inputs, degree if isinstance(chosen, Composed) else as_integer("degree", degree, 0))
     return replace(poly, output_names=net.output_names)

@@ -16,6 +16,7 @@ from mlpoly.fitting.bounded import fit_bounded
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.fitting.deep.layerwise import check_guard, fit_composed
 from mlpoly.fitting.deep.sampled import Sampling, fit_sampled
+from mlpoly.fitting.distribution import fit_distribution
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.joint_features import Coefficients
 from mlpoly.fitting.mixture.direct import fit_mixture_direct
@@ -27,7 +28,7 @@ from mlpoly.fitting.report import UNDER_A_MIXTURE
 from mlpoly.fitting.samples.exact import fit_samples
 from mlpoly.fitting.samples.joint import fit_joint
 from mlpoly.fitting.samples.neuronwise import fit_samples_neuronwise
-from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, Samples
+from mlpoly.inputs import Gaussian, GaussianMixture, Gaussians, Inputs, Samples
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import (
     BoundedPolynomial,
@@ -61,7 +62,10 @@ class Exact(ConjugateGradients):
     Under one Gaussian it is closed form for any degree, and differentiable. Under a mixture, degrees 0 and 1 are closed
     form, degree 2 is solved directly for up to 23 inputs and by conjugate gradients for more, and higher degrees
     directly for up to about 10^4 monomials. On samples it is least squares for up to 10^4 monomials, and `Joint` for
-    more. The parameters are those of the conjugate gradients.
+    more. Under few independent inputs the coefficients are integrals over a grid of Gauss nodes, fine enough that their
+    error does not count, and differentiable; under other distributions, least squares on points of them for up to 2000
+    monomials, and `Neuronwise` for more. The report says which, and how good it is. The parameters are those of the
+    conjugate gradients.
 
     Parameters
     ----------
@@ -72,11 +76,13 @@ class Exact(ConjugateGradients):
         First iterate; the answer for similar weights saves iterations.
     """
 
-    def fit(self, net: Network, inputs: Gaussian | GaussianMixture | Samples, degree: int) -> Fitted:
+    def fit(self, net: Network, inputs: Inputs, degree: int) -> Fitted:
         """Return the optimum."""
         _check_used(self, inputs, degree)
         if isinstance(inputs, Samples):
             return fit_samples(net, inputs, degree)
+        if not isinstance(inputs, Gaussians):
+            return fit_distribution(net, inputs, degree)
         layer = _one_layer(net, "exact")
         if isinstance(inputs, Gaussian):
             return fit_gaussian(layer, inputs, degree)
@@ -239,7 +245,7 @@ _METHODS: dict[str, Method[Any]] = {
 def as_method(method: Name | Method[Any], net: Network, inputs: Inputs) -> Method[Any]:
     """Return the method of a name with its default options; "auto" is "exact" where that is possible."""
     if method == "auto":
-        method = "exact" if isinstance(net, Layer) or isinstance(inputs, Samples) else "expansion"
+        method = "exact" if isinstance(net, Layer) or not isinstance(inputs, Gaussians) else "expansion"
     if isinstance(method, str) and method in _METHODS:
         return _METHODS[method]
     if isinstance(method, str | type) or not hasattr(method, "fit"):
@@ -271,14 +277,17 @@ def _check_used(solver: ConjugateGradients, inputs: Inputs, degree: int) -> None
 
 def _check_whole(inputs: Inputs, degree: int, method: str) -> None:
     """Raise if a deep network has no polynomial of this degree as a whole under these inputs."""
+    if not isinstance(inputs, Gaussians):
+        raise TypeError(
+            f"method {method!r} needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}; use 'exact' or "
+            f"'composed', or mlpoly.Gaussian.from_samples(inputs.sample(n))."
+        )
     if degree > 2:
         raise ValueError(
             f"degree is {degree}, but the closest polynomial of a deep network as a whole is found only up to "
             f"degree 2; method='composed' has polynomials of any degree layer by layer, and on samples, "
             f"mlpoly.Samples(x), few inputs allow a higher degree."
         )
-    if not isinstance(inputs, Gaussian | GaussianMixture):
-        raise TypeError(f"method {method!r} needs a Gaussian or a GaussianMixture, got {type(inputs).__name__}.")
 
 
 def _under_mixture(

@@ -51,7 +51,7 @@ class NeuronEquations(Generic[P]):
         start, bounded, units = self.start, self._bounded, self.start.units
         xp, t = namespace(y=y), units.standardise(y)
         held = t if bounded is None else xp.clip(t, -bounded.bounds, bounded.bounds)
-        functions = list(hermite(held, start.degree))
+        functions = hermite(held, start.degree)
         lines = [] if bounded is None else [xp.clip(t - held, None, 0.0), xp.clip(t - held, 0.0, None)]
         if z is None or start.series.gated is None:
             return xp.stack([*functions, *lines])

@@ -19,6 +19,9 @@ from mlpoly.importers.torch_modules import convert
 from mlpoly.networks import Layer, check_layer
 from mlpoly.records import map_arrays
 
+# What was read from each module, and which weights it had then: the conversion tests the module on random inputs.
+_read: WeakKeyDictionary[nn.Module, tuple[Any, Layer]] = WeakKeyDictionary()
+
 
 @dataclass(frozen=True, repr=False)
 class Block:
@@ -47,29 +50,22 @@ class Block:
 
         By default in the module's own dtype, without a copy; but in float32, and a copy, for 16-bit weights.
         """
-        net = _converted(self.module)
+        module = self.module
+        try:
+            state = [(w.data_ptr(), w._version, w.shape, w.dtype) for w in (*module.parameters(), *module.buffers())]
+        except (RuntimeError, NotImplementedError):  # weights that cannot be told apart: inside torch.func, for one
+            state = None
+        if state is None or any(w.is_meta for w in module.parameters()):
+            net = check_layer(convert(unwrapped(module), part=True))
+        else:
+            if module not in _read or _read[module][0] != state:
+                _read[module] = state, check_layer(convert(unwrapped(module), part=True))
+            net = _read[module][1]
         wide = torch.promote_types(net.prototype.dtype, torch.float32) if dtype is None else dtype
         return map_arrays(net, lambda weight: weight.detach().to(wide))
 
     def __repr__(self) -> str:
         return f"Block({self.name!r}, {type(self.module).__name__})"
-
-
-# What was read from each module, and which weights it had then: the conversion tests the module on random inputs.
-_read: WeakKeyDictionary[nn.Module, tuple[Any, Layer]] = WeakKeyDictionary()
-
-
-def _converted(module: nn.Module) -> Layer:
-    """The network of a block in the dtype of its weights, converted once as long as the weights are the same."""
-    try:
-        state = [(w.data_ptr(), w._version, w.shape, w.dtype) for w in (*module.parameters(), *module.buffers())]
-    except (RuntimeError, NotImplementedError):  # weights that cannot be told apart: inside torch.func, for one
-        state = None
-    if state is None or any(w.is_meta for w in module.parameters()):
-        return check_layer(convert(unwrapped(module), part=True))
-    if module not in _read or _read[module][0] != state:
-        _read[module] = state, check_layer(convert(unwrapped(module), part=True))
-    return _read[module][1]
 
 
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
@@ -102,7 +98,26 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     check_visible(model)
-    found = _blocks_of(model)
+    found: list[Block] = []
+    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
+    for path, module in model.named_modules():  # a module used several times comes once
+        *outer, last = path.split(".")
+        # What torch.compile wrapped is looked at as the wrapper.
+        within = inside is not None and path.startswith(inside)
+        if within or last == "_orig_mod" or isinstance(module, torch.jit.ScriptModule):
+            continue
+        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
+        original = unwrapped(module) if "_orig_mod" in module._modules else module
+        if is_stacked(original):
+            found += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
+            continue
+        adapter = find_adapter(original)
+        if adapter is None or not adapter.listed:
+            continue
+        if not adapter.entry:
+            inside = f"{path}." if path else ""
+        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
+        found.append(Block(name, entry, exit, module))
     if not found and blocks is None:
         classes = Counter(type(module).__name__ for module in model.modules())
         raise TypeError(
@@ -132,30 +147,6 @@ def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> 
             )
         found += chosen
     return [block for block in found if any(_fits(block.name, pattern) for pattern in patterns)]
-
-
-def _blocks_of(model: nn.Module) -> list[Block]:
-    blocks: list[Block] = []
-    inside: str | None = None  # prefix of names within the last block, whose parts are not blocks again
-    for path, module in model.named_modules():  # a module used several times comes once
-        *outer, last = path.split(".")
-        # What torch.compile wrapped is looked at as the wrapper.
-        within = inside is not None and path.startswith(inside)
-        if within or last == "_orig_mod" or isinstance(module, torch.jit.ScriptModule):
-            continue
-        name = ".".join(part for part in (*outer, last) if part != "_orig_mod")
-        original = unwrapped(module) if "_orig_mod" in module._modules else module
-        if is_stacked(original):
-            blocks += [Block(f"{name}.{e.number}".lstrip("."), e, e, e) for e in experts_of(original)]
-            continue
-        adapter = find_adapter(original)
-        if adapter is None or not adapter.listed:
-            continue
-        if not adapter.entry:
-            inside = f"{path}." if path else ""
-        entry, exit = (original.get_submodule(end) if end else module for end in (adapter.entry, adapter.exit))
-        blocks.append(Block(name, entry, exit, module))
-    return blocks
 
 
 def listed(names: Sequence[str]) -> str:

@@ -78,22 +78,19 @@ class Expert(nn.Module):
             biases = (None, None) if b1 is None else (b1[gate], b1[up])
             net = GLU(W1[gate], biases[0], W1[up], biases[1], W2, b2, activation)
         unlike = f"an expert of {type(stacked).__name__} has weights as in Mixtral, but is not the block they form"
-        check_computes(self._alone(), net, unlike, _REMEDY)
+        alone = self
+        if "forward" not in vars(stacked):  # which would be patched for this very module
+            # A copy that holds no other expert, so that checking it in float32 does not widen them all.
+            made: Any = object.__new__(type(stacked))
+            vars(made).update(vars(stacked))
+            own = slice(self.number, self.number + 1)
+            made._parameters = {n: None if p is None else p.detach()[own] for n, p in stacked._parameters.items()}
+            made.num_experts = 1
+            if hasattr(stacked, "config"):  # kernels for the whole may refuse other dtypes
+                made.config = SimpleNamespace(_experts_implementation="eager")
+            alone = Expert(made, 0)
+        check_computes(alone, net, unlike, _REMEDY)
         return net
-
-    def _alone(self) -> "Expert":
-        """The expert of a copy that holds no other, so that checking it in float32 does not widen them all."""
-        stacked: Any = self.stacked
-        if "forward" in vars(stacked):  # patched for this very module
-            return self
-        made: Any = object.__new__(type(stacked))
-        vars(made).update(vars(stacked))
-        own = slice(self.number, self.number + 1)
-        made._parameters = {n: None if p is None else p.detach()[own] for n, p in stacked._parameters.items()}
-        made.num_experts = 1
-        if hasattr(stacked, "config"):  # kernels for the whole may refuse other dtypes
-            made.config = SimpleNamespace(_experts_implementation="eager")
-        return Expert(made, 0)
 
 
 class _RoutedExperts(nn.Module):
@@ -104,7 +101,20 @@ class _RoutedExperts(nn.Module):
         self.kind = type(stacked).__name__
         for number in range(_count(stacked)):
             self.add_module(str(number), known.get(number) or Expert(stacked, number))
-        self._check(stacked)
+        weight: Any = _weight(stacked, ("down_proj",))
+        if readable(weight):  # do the experts one by one add up to what the module computes?
+            d = weight.shape[1] if not getattr(stacked, "is_transposed", False) else weight.shape[2]
+            generator = torch.Generator().manual_seed(0)
+            x = torch.randn(8, d, generator=generator).to(weight)
+            chosen = torch.stack([torch.randperm(_count(stacked), generator=generator)[:2] for _ in range(8)])
+            chosen, weights = chosen.to(weight.device), torch.rand(chosen.shape, generator=generator).to(weight)
+            with torch.no_grad():
+                whole, parts = stacked(x, chosen, weights).double(), self(x, chosen, weights).double()
+            tolerance = 0.05 if weight.itemsize == 2 else 1e-4  # as in probe
+            if not float((whole - parts).norm()) <= tolerance * float(whole.norm()):
+                raise TypeError(
+                    f"the experts of {self.kind} one by one, weighted, do not add up to its output; {_REMEDY}"
+                )
 
     def forward(self, x: Tensor, *args: Tensor, **kwargs: Tensor) -> Tensor:
         """Return outputs (n, d) for inputs x (n, d), chosen experts (n, k) and their weights (n, k)."""
@@ -126,22 +136,6 @@ class _RoutedExperts(nn.Module):
                 expert.routed = None
             total.index_add_(0, tokens, values.to(total.dtype))
         return total
-
-    @torch.no_grad()
-    def _check(self, stacked: nn.Module) -> None:
-        """Raise if the experts one by one do not add up to what the module computes."""
-        weight: Any = _weight(stacked, ("down_proj",))
-        if not readable(weight):
-            return
-        d = weight.shape[1] if not getattr(stacked, "is_transposed", False) else weight.shape[2]
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(8, d, generator=generator).to(weight)
-        chosen = torch.stack([torch.randperm(_count(stacked), generator=generator)[:2] for _ in range(8)])
-        chosen, weights = chosen.to(weight.device), torch.rand(chosen.shape, generator=generator).to(weight)
-        whole, parts = stacked(x, chosen, weights).double(), self(x, chosen, weights).double()
-        tolerance = 0.05 if weight.itemsize == 2 else 1e-4  # as in probe
-        if not float((whole - parts).norm()) <= tolerance * float(whole.norm()):
-            raise TypeError(f"the experts of {self.kind} one by one, weighted, do not add up to its output; {_REMEDY}")
 
 
 def _count(stacked: nn.Module) -> int:

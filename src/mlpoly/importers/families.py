@@ -3,13 +3,12 @@
 Names do not show what a module does with its parts: if the module is the block, `probe` checks that.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from mlpoly.activations import Activation, get
+from mlpoly.activations import get
 from mlpoly.errors import UnknownActivationError
 from mlpoly.importers.adapters import Adapter
 from mlpoly.importers.advice import has_attention
@@ -51,14 +50,18 @@ class BlockFamily:
 
     def matches(self, module: nn.Module) -> bool:
         """Whether a module has these parts, and no others that would change its result."""
-        if not all(_is_linear_part(_part(module, path)) for path in self.linears) or self.activation(module) is None:
+        parts, others = [_part(module, path) for path in self.linears], (nn.Sequential, nn.modules.conv._ConvNd)
+        # Whether a part is a linear map, `linear_weights` decides, and explains a refusal.
+        if not all(isinstance(part, nn.Module) and not isinstance(part, others) for part in parts):
+            return False
+        if self.activation(module) is None:
             return False
         if self.layer:
             return "." in self.last or has_attention(module)  # names with a dot are unmistakable
         expected = {*self.linears, *self.activations}
-        others = [child for name, child in module.named_children() if name not in expected]
+        beside = [child for name, child in module.named_children() if name not in expected]
         own = [p for p in module._parameters.values() if p is not None]
-        return not own and not any(is_softmax(child) or any(True for _ in child.parameters()) for child in others)
+        return not own and not any(is_softmax(child) or any(True for _ in child.parameters()) for child in beside)
 
     def convert(self, module: nn.Module) -> Layer:
         """The network of a module's block."""
@@ -91,11 +94,6 @@ def _part(module: nn.Module, path: str) -> Any:
     return part
 
 
-def _is_linear_part(part: Any) -> bool:
-    """Whether a part may be a linear map; `linear_weights` decides, and explains a refusal."""
-    return isinstance(part, nn.Module) and not isinstance(part, (nn.Sequential, nn.modules.conv._ConvNd))
-
-
 FAMILIES = (
     BlockFamily("GPT-2, GPT-Neo, StarCoder", ("c_fc",), "c_proj"),
     BlockFamily("GPT-J, CodeGen", ("fc_in",), "fc_out"),
@@ -124,7 +122,10 @@ def from_transformer_lens(module: Any) -> Layer:
     """Convert a block of TransformerLens: parameters (inputs, outputs) of the block itself, and the function act_fn."""
     keys = [key for key in ("gate", "in", "out") if getattr(module, f"W_{key}", None) is not None]
     weights = in_one_dtype([(getattr(module, f"W_{key}").T, getattr(module, f"b_{key}", None)) for key in keys])
-    activation = _activation(module.act_fn)
+    try:  # one of TransformerLens, such as gelu_new, by its name, which test inputs confirm
+        activation = get(getattr(module.act_fn, "__name__", ""))
+    except UnknownActivationError:
+        activation = activation_from_torch(module.act_fn)
     if len(weights) == 2:
         candidates: list[Layer] = [MLP(*weights[0], *weights[1], activation)]
     else:
@@ -139,13 +140,6 @@ def from_transformer_lens(module: Any) -> Layer:
     return net
 
 
-def _activation(function: Any) -> Activation:
-    """The activation of a block; one of TransformerLens, such as gelu_new, by its name, which test inputs confirm."""
-    with suppress(UnknownActivationError):
-        return get(getattr(function, "__name__", ""))
-    return activation_from_torch(function)
-
-
 def _is_lens_block(module: nn.Module) -> bool:
     own = {name: p for name, p in module._parameters.items() if p is not None}
     matrices = [p for name, p in own.items() if name.startswith("W_")]
@@ -154,9 +148,7 @@ def _is_lens_block(module: nn.Module) -> bool:
     return named and not inside and all(p.ndim == 2 for p in matrices) and callable(getattr(module, "act_fn", None))
 
 
-def _adapter(family: BlockFamily) -> Adapter:
-    ends = (family.first[0], family.last) if family.layer or family.residual else ("", "")
-    return Adapter(family.matches, family.convert, *ends)
-
-
-ADAPTERS = (Adapter(_is_lens_block, from_transformer_lens), *(_adapter(family) for family in FAMILIES))
+ADAPTERS = (
+    Adapter(_is_lens_block, from_transformer_lens),
+    *(Adapter(f.matches, f.convert, *((f.first[0], f.last) if f.layer or f.residual else ("", ""))) for f in FAMILIES),
+)

@@ -24,7 +24,22 @@ def fused_values(p: Any, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tenso
     if kernel is None:
         return None
     try:
-        out = _run(kernel, p, y, z)
+        # Coefficients (rows, h) in the order in which the kernel reads them.
+        units, plain = p.units, in_powers(p.series.at_no_factor(p.units))
+        inverse, zero = units.inverse_scales, units.shifts * 0
+        factor = [] if z is None else in_powers(p.series.gated)
+        rows = [-units.shifts * inverse, inverse, *plain, *factor]
+        if bounded:
+            rows += [p.bounds + zero, *p.slopes]
+            if z is not None:
+                lines = [zero, zero] if p.gate_slopes is None else [*p.gate_slopes]
+                rows += [*lines, units.gate.shifts, units.gate.slopes]
+        table, out, h = torch.stack([r.float() for r in rows]), torch.empty_like(y), y.shape[1]
+        grid = -(-y.shape[0] // _ROWS), -(-h // _COLUMNS)
+        with torch.cuda.device_of(y):  # which need not be the current one
+            kernel[grid](
+                y, y if z is None else z, out, table, y.shape[0], h, len(plain), len(factor), bounded, _ROWS, _COLUMNS
+            )
     except Exception:  # whatever a machine raises that cannot compile it
         _agree[kind] = False
         return None
@@ -38,27 +53,6 @@ def fused_values(p: Any, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tenso
 
 def _runs_here(y: torch.Tensor) -> bool:
     return y.is_cuda
-
-
-def _run(kernel: Any, p: Any, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-    """Launch the kernel on coefficients (rows, h) in the order in which it reads them."""
-    units, plain = p.units, in_powers(p.series.at_no_factor(p.units))
-    inverse, zero = units.inverse_scales, units.shifts * 0
-    factor = [] if z is None else in_powers(p.series.gated)
-    rows = [-units.shifts * inverse, inverse, *plain, *factor]
-    bounded = isinstance(p, BoundedPolynomial)
-    if bounded:
-        rows += [p.bounds + zero, *p.slopes]
-        if z is not None:
-            lines = [zero, zero] if p.gate_slopes is None else [*p.gate_slopes]
-            rows += [*lines, units.gate.shifts, units.gate.slopes]
-    table, out, h = torch.stack([r.float() for r in rows]), torch.empty_like(y), y.shape[1]
-    grid = -(-y.shape[0] // _ROWS), -(-h // _COLUMNS)
-    with torch.cuda.device_of(y):  # which need not be the current one
-        kernel[grid](
-            y, y if z is None else z, out, table, y.shape[0], h, len(plain), len(factor), bounded, _ROWS, _COLUMNS
-        )
-    return out
 
 
 @cache

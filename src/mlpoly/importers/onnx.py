@@ -50,8 +50,32 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None, input
     >>> mp.from_onnx(model)  # or mp.from_onnx("model.onnx")
     MLP(2 -> 2 -> 2, relu)
     """
-    proto = _loaded(model)
-    graph = Graph(proto, _chosen_output(proto, output), input)
+    name = "the model"
+    if isinstance(model, (str, PathLike)):
+        name = str(model)
+        if not Path(model).is_file():
+            raise FileNotFoundError(f"no ONNX file {name}.")
+        try:
+            model = onnx.load(str(model))
+        except Exception as error:  # protobuf, missing or outlying files of weights, unknown formats
+            raise FileFormatError(f"{name} is not a readable ONNX file ({shortened(error)}).") from error
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(f"model must be the path of an ONNX file or an onnx.ModelProto, got {type(model).__name__}.")
+    if not model.graph.node:
+        raise FileFormatError(f"{name} is not a valid ONNX model: it has no nodes; export it again.")
+    proto = inliner.inline_local_functions(model) if model.functions else model
+    if output is None:
+        floating = [o.name for o in proto.graph.output if o.type.tensor_type.elem_type in FLOATS]
+        if len(floating) != 1:
+            names = ", ".join(o.name for o in proto.graph.output)
+            raise TypeError(
+                f"the graph has {len(floating)} outputs of floating-point numbers (all: {names}), but a network has "
+                f"one; name it: mlpoly.from_onnx(model, output=...), which may also be a value inside the graph."
+            )
+        output = floating[0]
+    else:
+        check_value("output", output, proto.graph)
+    graph = Graph(proto, output, input)
     path = graph.path()
     softmax = path[-1] if path and isinstance(path[-1], FinalSoftmax) else None
     net = graph.network(path if softmax is None else path[:-1])
@@ -67,35 +91,3 @@ def from_onnx(model: str | PathLike[str] | Any, output: str | None = None, input
             stacklevel=2,
         )
     return net
-
-
-def _loaded(model: Any) -> Any:
-    """The model with its functions inlined."""
-    name = "the model"
-    if isinstance(model, (str, PathLike)):
-        name = str(model)
-        if not Path(model).is_file():
-            raise FileNotFoundError(f"no ONNX file {name}.")
-        try:
-            model = onnx.load(str(model))
-        except Exception as error:  # protobuf, missing or outlying files of weights, unknown formats
-            raise FileFormatError(f"{name} is not a readable ONNX file ({shortened(error)}).") from error
-    if not isinstance(model, onnx.ModelProto):
-        raise TypeError(f"model must be the path of an ONNX file or an onnx.ModelProto, got {type(model).__name__}.")
-    if not model.graph.node:
-        raise FileFormatError(f"{name} is not a valid ONNX model: it has no nodes; export it again.")
-    return inliner.inline_local_functions(model) if model.functions else model
-
-
-def _chosen_output(model: Any, output: str | None) -> str:
-    graph = model.graph
-    if output is not None:
-        return check_value("output", output, graph)
-    floating = [o.name for o in graph.output if o.type.tensor_type.elem_type in FLOATS]
-    if len(floating) != 1:
-        names = ", ".join(o.name for o in graph.output)
-        raise TypeError(
-            f"the graph has {len(floating)} outputs of floating-point numbers (all: {names}), but a network has one; "
-            f"name it: mlpoly.from_onnx(model, output=...), which may also be a value inside the graph."
-        )
-    return floating[0]

@@ -1,7 +1,8 @@
 """Follow the data through the graph of an ONNX model, from its input to a value, piece by piece."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class Graph(Branches):
             raise refusal(node, "it combines several values that depend on the input")
         if lost and op != "Reshape":
             raise refusal(node, f"it uses {lost[0]!r}, which is computed from the shape of a value")
-        before, constant = self.paths[data[0]], self._constant(node)
+        before, constant = self.paths[data[0]], partial(self._constant, node)
         if op in ("Identity", "Dropout"):
             return before
         if op == "DynamicQuantizeLinear":  # x is about scale (q - zero): the numbers themselves, with a scale of 1
@@ -197,20 +198,16 @@ class Graph(Branches):
             raise refusal(node, REASONS.get(op, "it is not among the operations that from_onnx takes"))
         return (*before, *functions)
 
-    def _constant(self, node: Any) -> Callable[..., np.ndarray]:
-        """A function to the constant inputs of a node by number."""
-
-        def constant(i: int, ndim: int | None = None) -> np.ndarray:
-            a = self.constants.get(node.input[i])
-            if a is None:
-                raise refusal(node, f"{node.input[i]!r} depends on the input, but has to be a constant")
-            if a.dtype.kind != "f" and a.dtype.kind not in "iu":
-                raise refusal(node, f"{node.input[i]!r} holds {a.dtype}")
-            if ndim is not None and a.ndim != ndim:
-                raise refusal(node, f"{node.input[i]!r} has shape {a.shape}")
-            return a
-
-        return constant
+    def _constant(self, node: Any, i: int, ndim: int | None = None) -> np.ndarray:
+        """The constant input of a node of this number."""
+        a = self.constants.get(node.input[i])
+        if a is None:
+            raise refusal(node, f"{node.input[i]!r} depends on the input, but has to be a constant")
+        if a.dtype.kind not in "fiu":
+            raise refusal(node, f"{node.input[i]!r} holds {a.dtype}")
+        if ndim is not None and a.ndim != ndim:
+            raise refusal(node, f"{node.input[i]!r} has shape {a.shape}")
+        return a
 
     def _affine(self, node: Any, W: np.ndarray, b: np.ndarray | None) -> Affine:
         if W.ndim != 2:

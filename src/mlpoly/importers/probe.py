@@ -106,11 +106,21 @@ def _compared(
     def shaken(a: torch.Tensor) -> torch.Tensor:
         return a * (1 + eps * torch.randn(a.shape, generator=generator).sign().to(a))
 
+    seen: dict[str, torch.Tensor] = {}
+
+    def enter(_: Any, args: Any, kwargs: Any) -> None:
+        seen["entry"] = next(a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)).clone()
+
     with full_precision(x):
         if ends is None:
             found = wide(x, torch.zeros_like(x)) if residual else wide(x)
         else:
-            x, found = _between(wide, x, *ends)
+            # What enters the part last, and what comes out of it; some modules write to these later.
+            entry, exit = (wide.get_submodule(end) for end in ends)
+            entry.register_forward_pre_hook(enter, with_kwargs=True)
+            exit.register_forward_hook(lambda _, args, output: seen.update(exit=output.clone()))
+            wide(x)
+            x, found = seen["entry"], seen["exit"]
         expected = net(x)
         moved = map_arrays(net, lambda weight: shaken(weight) if weight.ndim == 1 else weight)(shaken(x))
         expected, moved = (a if ending is None else ending(a, dim=-1) for a in (expected, moved))
@@ -123,8 +133,8 @@ def _compared(
     narrow, gaps = dtype.itemsize == 2, []
     for found, expected, branch, moved in zip(*rows, strict=True):
         # Float16 may overflow, and so may large powers, if not in one of the two alone.
-        seen = torch.isfinite(found) if narrow else torch.isfinite(found) | torch.isfinite(expected)
-        found, expected, branch, moved = (a[seen] for a in (found, expected, branch, moved))
+        finite = torch.isfinite(found) if narrow else torch.isfinite(found) | torch.isfinite(expected)
+        found, expected, branch, moved = (a[finite] for a in (found, expected, branch, moved))
         # The branch of a residual may be small beside the input, and is what has to be right. The margin is for
         # rounding.
         size = float(expected.norm())
@@ -145,22 +155,6 @@ def first_computed(module: nn.Module, nets: Iterable[Network], unlike: str, reme
         except MismatchError as error:
             refused.append(error)
     raise refused[0]
-
-
-def _between(module: nn.Module, x: torch.Tensor, entry: str, exit: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """What enters a part of a module last, and what comes out of it, when the module takes x."""
-    seen: dict[str, torch.Tensor] = {}
-
-    def enter(_: Any, args: Any, kwargs: Any) -> None:
-        seen["entry"] = next(a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)).clone()
-
-    def leave(_: Any, args: Any, output: torch.Tensor) -> None:
-        seen["exit"] = output.clone()  # some modules write to it later
-
-    module.get_submodule(entry).register_forward_pre_hook(enter, with_kwargs=True)
-    module.get_submodule(exit).register_forward_hook(leave)
-    module(x)
-    return seen["entry"], seen["exit"]
 
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:

@@ -104,7 +104,14 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
     function that is not a known activation.
     """
     recognised: list[Activation | tuple[float, float]] = []
-    run, start = _joined(run), 0
+    joined, start = list[Elementwise](), 0
+    for part in run:  # limits that follow each other are one: a maximum with 0 and then a minimum with 25
+        if joined and (before := joined[-1].bounds) and part.bounds:
+            low, high = (float(part.function(np.asarray(bound))) for bound in before)
+            part = _clip(low, high, part.where)
+            joined.pop()
+        joined.append(part)
+    run = joined
     while start < len(run):
         for end in range(len(run), start, -1):
             if found := _recognised(run[start:end], _TOLERANCE_16 if digits == 2 else _TOLERANCE):
@@ -118,18 +125,6 @@ def activations_of(run: Sequence[Elementwise], digits: int) -> list[Activation |
         recognised += found
         start = end
     return recognised
-
-
-def _joined(run: Sequence[Elementwise]) -> list[Elementwise]:
-    """The same functions, where limits that follow each other are one: a maximum with 0 and then a minimum with 25."""
-    made: list[Elementwise] = []
-    for part in run:
-        if made and (before := made[-1].bounds) and part.bounds:
-            low, high = (float(part.function(np.asarray(bound))) for bound in before)
-            part = _clip(low, high, part.where)
-            made.pop()
-        made.append(part)
-    return made
 
 
 def _limited(low: float, high: float) -> list[Activation | tuple[float, float]]:

@@ -95,7 +95,11 @@ def _network(estimator: Any) -> Network:
         return assemble([*maps, _network(estimator.steps[-1][1])])
     if isinstance(estimator, TransformedTargetRegressor):
         net = _network(_fitted(estimator).regressor_)
-        inverses = [_inverse(m) for m in reversed(_maps_of(estimator.transformer_, "the transformer of the target"))]
+        inverses = []
+        for scaler in reversed(_maps_of(estimator.transformer_, "the transformer of the target")):
+            if isinstance(scaler, Affine):
+                raise TypeError("the transformer mixes targets; from_sklearn takes only scalers of the target.")
+            inverses.append(_scaling(1 / scaler.scale, -scaler.shift / scaler.scale))
         return assemble([net, *inverses])
     kind = MLPRegressor if isinstance(estimator, MLPRegressor) else MLPClassifier
     overrides = any(getattr(type(estimator), name, None) is not getattr(kind, name, None) for name in _OUTPUTS)
@@ -125,12 +129,6 @@ def _fitted(estimator: Any) -> Any:
     return estimator
 
 
-def _inverse(step: Map) -> Scaling:
-    if isinstance(step, Affine):
-        raise TypeError("the transformer of the target mixes targets; from_sklearn takes only scalers of the target.")
-    return _scaling(1 / step.scale, -step.shift / step.scale)
-
-
 def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> list[Map]:
     """The affine maps that a fitted transformer applies to rows; a TypeError with `remedy` for any other map."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
@@ -139,7 +137,21 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
     if isinstance(step, Pipeline):
         return [m for name, s in step.steps for m in _maps_of(s, f"step {name!r} of {place}", remedy)]
     if isinstance(step, ColumnTransformer) and type(step).transform is ColumnTransformer.transform:
-        return [_columns_map(step, place, remedy)]
+        rows, bias = list[np.ndarray](), list[np.ndarray]()  # of its transformers one after the other
+        coded = encoding_of(step)
+        for name, part, _ in step.transformers_:
+            here = step._transformer_to_input_indices[name]  # its columns may be labels, slices, masks or a function
+            if (isinstance(part, str) and part == "drop") or not len(here):
+                continue
+            start = _selection(here, step)
+            if coded is not None:
+                _, part = parted(part)
+                start = Affine(np.eye(len(coded.names))[[place for i in here for place in coded.places[int(i)]]])
+            block: Any = assemble([start, *_maps_of(part, f"{name!r} of {place}", remedy)])
+            weight = (step.transformer_weights or {}).get(name, 1.0)
+            rows.append(weight * block.W)
+            bias.append(weight * (np.zeros(block.dim_out) if block.b is None else block.b))
+        return [Affine(np.concatenate(rows), np.concatenate(bias))]
     reason = "is not affine in its inputs"
     for kind, maps in _KNOWN.items():
         if isinstance(step, kind) and type(step).transform is kind.transform:
@@ -147,25 +159,6 @@ def _maps_of(step: Any, place: str, remedy: str = "use one that is affine") -> l
                 return found
             reason = "is not affine with these options"
     raise TypeError(f"from_sklearn cannot take {place}: {step!r} {reason}; {remedy}.")
-
-
-def _columns_map(step: Any, place: str, remedy: str) -> Affine:
-    """The affine map of a ColumnTransformer, whose outputs are those of its transformers one after the other."""
-    rows, bias = [], []
-    coded = encoding_of(step)
-    for name, part, _ in step.transformers_:
-        here = step._transformer_to_input_indices[name]  # its columns may be labels, slices, masks or a function
-        if (isinstance(part, str) and part == "drop") or not len(here):
-            continue
-        start = _selection(here, step)
-        if coded is not None:
-            _, part = parted(part)
-            start = Affine(np.eye(len(coded.names))[[place for i in here for place in coded.places[int(i)]]])
-        block: Any = assemble([start, *_maps_of(part, f"{name!r} of {place}", remedy)])
-        weight = (step.transformer_weights or {}).get(name, 1.0)
-        rows.append(weight * block.W)
-        bias.append(weight * (np.zeros(block.dim_out) if block.b is None else block.b))
-    return Affine(np.concatenate(rows), np.concatenate(bias))
 
 
 def _selection(columns: Any, step: Any) -> Affine:

@@ -134,7 +134,12 @@ def encoding_of(step: Any) -> Encoding | None:
             if twice := [names[i] for i in columns if uses.count(i) > 1]:
                 raise TypeError(f"column {twice[0]!r} has an encoder and another transformer; give it to one of them.")
             coded.append((tuple(columns), encoders))
-            parts |= dict(zip(columns, _labels(encoders[-1], [names[i] for i in columns]), strict=True))
+            last = encoders[-1]
+            if not isinstance(last, OrdinalEncoder):  # its columns are "color=red"
+                known = getattr(last, "feature_names_in_", [f"x{i}" for i in range(len(columns))])
+                made = iter(last.get_feature_names_out())
+                for i, prefix, count in zip(columns, known, last._n_features_outs, strict=True):
+                    parts[i] = [f"{names[i]}={next(made)[len(prefix) + 1 :]}" for _ in range(count)]
     if not coded:
         return None
     places, listed = {}, list[str]()
@@ -144,14 +149,3 @@ def encoding_of(step: Any) -> Encoding | None:
         listed += own
     groups = {names[i]: tuple(listed[p] for p in at) for i, at in places.items()}
     return Encoding(tuple(listed), groups, step, places, tuple(coded))
-
-
-def _labels(encoder: Any, names: list[str]) -> list[list[str]]:
-    """Names of what an encoder makes of each column."""
-    if isinstance(encoder, OrdinalEncoder):
-        return [[name] for name in names]
-    known = getattr(encoder, "feature_names_in_", [f"x{i}" for i in range(len(names))])
-    made, found = iter(encoder.get_feature_names_out()), []
-    for name, prefix, count in zip(names, known, encoder._n_features_outs, strict=True):
-        found.append([f"{name}={next(made)[len(prefix) + 1 :]}" for _ in range(count)])
-    return found

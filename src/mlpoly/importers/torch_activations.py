@@ -10,27 +10,6 @@ from torch.nn import functional
 from mlpoly.activations import Activation, get
 from mlpoly.importers.probe import computes
 
-
-def _prelu(module: Any) -> Activation:
-    if module.weight.numel() > 1:
-        raise TypeError(
-            f"PReLU({module.weight.numel()}) is a different function for every unit, not one activation; use "
-            f"nn.PReLU(), which has one slope for all, or an nn.Sequential of Linear, PReLU, Linear, which from_torch "
-            f"takes."
-        )
-    return get("leaky_relu", slope=float(module.weight.detach()))
-
-
-def _softplus(module: Any) -> Activation:
-    # PyTorch replaces softplus by the identity above a threshold. At the default, 20, the two differ by 2e-9.
-    if module.threshold < 20:
-        raise TypeError(
-            f"Softplus(threshold={module.threshold}) jumps at its threshold, but mlpoly's softplus does not; use a "
-            f"threshold of 20 or more, or mlpoly.activations.register_activation with that kink."
-        )
-    return get("softplus", beta=module.beta)
-
-
 # Modules with the name of their activation, in other letters, and those with parameters: the name in the registry, and
 # for each of its parameters the attribute of the module.
 _SAME = (
@@ -47,9 +26,9 @@ _NAMED: dict[type[nn.Module], tuple[str, dict[str, str]]] = {
 }
 _OTHER: dict[type[nn.Module], Callable[[Any], Activation]] = {
     nn.GELU: lambda module: get("gelu" if module.approximate == "none" else "gelu_tanh"),
-    nn.PReLU: _prelu,
+    nn.PReLU: lambda module: get("leaky_relu", slope=float(module.weight.detach())),
     nn.RReLU: lambda module: get("leaky_relu", slope=(module.lower + module.upper) / 2),  # as in evaluation mode
-    nn.Softplus: _softplus,
+    nn.Softplus: lambda module: get("softplus", beta=module.beta),
 }
 
 # Classes of transformers, by name so that nothing is imported, including names of earlier versions.
@@ -81,6 +60,18 @@ def is_activation(module: nn.Module) -> bool:
 def activation_from_torch(module: nn.Module | Callable[..., Any]) -> Activation:
     """The record of an activation of torch.nn, torch.nn.functional or transformers, with its parameters."""
     kind = type(module)
+    if isinstance(module, nn.PReLU) and module.weight.numel() > 1:
+        raise TypeError(
+            f"PReLU({module.weight.numel()}) is a different function for every unit, not one activation; use "
+            f"nn.PReLU(), which has one slope for all, or an nn.Sequential of Linear, PReLU, Linear, which from_torch "
+            f"takes."
+        )
+    # PyTorch replaces softplus by the identity above a threshold. At the default, 20, the two differ by 2e-9.
+    if isinstance(module, nn.Softplus) and module.threshold < 20:
+        raise TypeError(
+            f"Softplus(threshold={module.threshold}) jumps at its threshold, but mlpoly's softplus does not; use a "
+            f"threshold of 20 or more, or mlpoly.activations.register_activation with that kink."
+        )
     if kind in _OTHER:
         return _OTHER[kind](module)
     if kind in _NAMED:

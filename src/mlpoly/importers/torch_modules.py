@@ -139,7 +139,10 @@ def from_forward(module: nn.Module) -> Network:
     try:
         return _followed(module, nn.Sequential(module) if alone else module)
     except TraceError as error:
-        if is_mixture(module) or not _has_parts(module):
+        # Are its parts a network, and has it no other parameters, which their order says nothing of?
+        kinds = {kind_of(part) for part in parts_of(module)} if not list(module.parameters(recurse=False)) else set()
+        whole = "unknown" not in kinds and ("network" in kinds or kinds >= {"linear", "activation"})
+        if is_mixture(module) or not whole:
             raise TypeError(f"{error} {advice(module)}") from error.__cause__
         try:
             return _followed(module, nn.Sequential(*parts_of(module)))
@@ -166,14 +169,6 @@ def _followed(module: nn.Module, whole: nn.Module) -> Network:
             stacklevel=5,
         )
     return net
-
-
-def _has_parts(module: nn.Module) -> bool:
-    """Whether a class has parts that form a network, and no other parameters, which their order says nothing of."""
-    if any(True for _ in module.parameters(recurse=False)):
-        return False
-    kinds = {kind_of(part) for part in parts_of(module)}
-    return "unknown" not in kinds and ("network" in kinds or kinds >= {"linear", "activation"})
 
 
 def _is_followed(module: nn.Module) -> bool:

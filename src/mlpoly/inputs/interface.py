@@ -19,6 +19,7 @@ from mlpoly.tables import Table, Tabular
 
 if TYPE_CHECKING:
     from mlpoly.inputs.gaussian import Gaussian
+    from mlpoly.inputs.samples import Samples
 
 T = TypeVar("T", bound="Inputs")
 G = TypeVar("G", bound="Gaussians")
@@ -27,10 +28,14 @@ _REMEMBERED = 2**20  # numbers of the data that are kept beside an estimated dis
 
 
 class Inputs(Tabular, ABC):
-    """A distribution of d inputs x, with `mean` (d,) and, if they have any, `names`, which label terms and plots."""
+    """A distribution of d inputs x, with `mean` (d,) and, if they have any, `names`, which label terms and plots.
+
+    `neutral` ones belong to no array library: fits and measures move them to that of their function.
+    """
 
     mean: Array  # a field of some classes, a property of others
     names: tuple[str, ...] | None = None
+    neutral: bool = False
 
     @property
     @abstractmethod
@@ -86,6 +91,12 @@ class Inputs(Tabular, ABC):
     @abstractmethod
     def sample(self, n: int, seed: int | Sequence[int] = 0) -> Array:
         """Draw n samples, (n, d); the same seed gives the same samples on every array library."""
+
+    def points(self, n: int, seed: int = 0) -> Samples:
+        """At least n points that stand for the distribution: its samples, or better ones that it has."""
+        from mlpoly.inputs.samples import Samples  # a kind of inputs itself
+
+        return Samples(self.sample(n, seed), names=self.names)
 
     def projection_moments(self, directions: Array, order: int) -> Array:
         """Moments E[((w.x - E w.x) / s)^k] (order + 1, h), k = 0, ..., order, with s the standard deviation of w.x.

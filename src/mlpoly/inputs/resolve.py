@@ -63,9 +63,11 @@ def inputs_of(poly: Any, inputs: Any) -> Any:
 
 
 def in_library(inputs: Inputs, like: Array) -> Inputs:
-    """Return `Gaussian.standard(d)`, which belongs to no array library, in that of an array, and others unchanged."""
-    if not isinstance(inputs, Gaussian) or not inputs.neutral:
+    """Return inputs that belong to no array library, as `Gaussian.standard(d)`, in that of an array."""
+    if not inputs.neutral:
         return inputs
+    if not isinstance(inputs, Gaussian):
+        return inputs.to(like)
     return trusted(Gaussian, mean=constant(np.zeros(inputs.dim), like), names=inputs.names)
 
 

@@ -127,6 +127,10 @@ class Samples(Inputs):
         drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=weights)
         return take_rows(self.x, drawn)
 
+    def points(self, n: int, seed: int = 0) -> Samples:
+        """The samples themselves, however many."""
+        return self
+
     def _rescaled(self, factor: Array, offset: Array) -> Samples:
         return replace(self, x=offset + factor * widen(self.x))
 

@@ -14,11 +14,14 @@ from mlpoly.polynomials import Polynomial
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 
 
-def gaussians(function: Any, inputs: Any) -> list[tuple[Array, Gaussian]]:
-    """Weights and Gaussians of the inputs, in the array library of a function of them; one Gaussian has weight 1."""
+def gaussians(function: Any, inputs: Any, traced: bool = False) -> list[tuple[Array, Gaussian]]:
+    """Weights and Gaussians of the inputs, in the array library of a function of them; one Gaussian has weight 1.
+
+    Measures that go by values refuse arrays without them; the others take `traced` arrays.
+    """
     inputs = require_gaussians(checked_inputs(function, inputs))
-    if not decidable(function.prototype, inputs.mean):
-        raise TypeError("closed-form measures go by values; call them outside jax.jit and torch.compile.")
+    if not traced and not decidable(function.prototype, inputs.mean):
+        raise TypeError("this measure goes by values; call it outside jax.jit and torch.compile.")
     weights = widen(inputs.weights)
     weights = weights / namespace(weights=weights).sum(weights)
     return [(weights[c], g) for c, g in enumerate(inputs.components)]
@@ -32,7 +35,7 @@ def expansion(function: Any, inputs: Gaussian) -> AnyExpansion:
 def expansions(function: Any, inputs: Any) -> list[tuple[Array, AnyExpansion]]:
     """A network with one hidden layer, or a polynomial, under each Gaussian of the inputs, with their weights."""
     function = function if isinstance(function, Polynomial) else check_layer(function)
-    return [(weight, expansion(function, g)) for weight, g in gaussians(function, inputs)]
+    return [(weight, expansion(function, g)) for weight, g in gaussians(function, inputs, traced=True)]
 
 
 def outputs_of(name: str, model: Callable[[Array], Array], x: Array, columns: int | None = None) -> Array:

@@ -23,7 +23,17 @@ from mlpoly.arrays import (
 from mlpoly.arrays.host import by_value
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
-from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, check_order, checked_inputs
+from mlpoly.inputs import (
+    Gaussian,
+    Gaussians,
+    Independent,
+    Inputs,
+    InputsLike,
+    Samples,
+    as_inputs,
+    check_order,
+    checked_inputs,
+)
 from mlpoly.measures.functions import check_functions, checked_data, gaussians, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
@@ -56,9 +66,10 @@ def fvu(
     net, poly : network, Polynomial
         The polynomial need not be optimal, nor fitted under these inputs. On data both may be any callable from
         (n, d) to (n, o).
-    inputs : Gaussian, GaussianMixture, Samples or data (n, d), optional
-        Closed form under a distribution, without sampling (MATH 5), or the average over the data, with a standard
-        error. By default those that the polynomial was fitted under. For a deep network or a composed polynomial,
+    inputs : Gaussian, GaussianMixture, Independent, Samples or data (n, d), optional
+        By default those that the polynomial was fitted under. Closed form under a Gaussian or a mixture, without
+        sampling (MATH 5); under few independent inputs a quadrature, whose `bound` is its difference from a coarser
+        one; on data the average, with a standard error. For a deep network, a composed polynomial or other inputs,
         samples of the distribution are drawn, and the answer has a standard error; for a polynomial of degree up to 2
         under one Gaussian the estimate in closed form stands beside it, as `closure`.
     draws, seed : int
@@ -87,9 +98,11 @@ def fvu(
     for name, function in ("net", net), ("poly", poly):
         check_order(inputs, getattr(function, "names", None), name)
     layer, poly = check_network(net), cast(Polynomial, poly)
-    if not isinstance(layer, Layer) or not poly.closed_form:
+    if isinstance(inputs, Independent) and (finest := inputs.finest(8)):
+        return _on_grids(layer, poly, checked_inputs(layer, inputs), finest)
+    if not isinstance(layer, Layer) or not poly.closed_form or not isinstance(inputs, Gaussians):
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs)]
+    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs, traced=True)]
     whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
     mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
     variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
@@ -180,6 +193,19 @@ def _variance(apart: Any, limit: Array) -> Array:
         if readable(most, limit) and not differentiated(most) and bool(xp.all(most <= limit)):
             return most * 0
     return inner(apart, apart).total
+
+
+def _on_grids(net: Network, poly: Polynomial, inputs: Independent, size: int) -> FVU:
+    """FVU by quadrature, with its difference from that on half as many nodes of each input."""
+    errors = []
+    for nodes in (size // 2, size):
+        sums, grid = ErrorSums(standard_error=False), inputs.grid(nodes, poly.degree)
+        for rows, weights in grid.chunks(_ROWS):
+            x = cast_like(rows, net.prototype)
+            sums = sums.update(net(x), poly(x), weights[:, 0])
+        errors.append(sums.fvu())
+    coarse, fine = errors
+    return replace(fine, bound=namespace(total=fine.total).abs(fine.total - coarse.total))
 
 
 def _by_draws(net: Network, poly: Polynomial, inputs: Inputs, draws: int, seed: int) -> FVU:

@@ -80,7 +80,7 @@ def on_data(net: Callable[[Array], Array], data: Samples, degree: int) -> Additi
     edges = np.concatenate([GRID - (GRID[1] - GRID[0]) / 2, [GRID[-1] + (GRID[1] - GRID[0]) / 2]])
     for x, w in data.chunks(max(1, _NUMBERS // (data.dim * degree))):
         z = (widen(x) - mean) * inverse
-        features = xp.concat(list(hermite(z, degree))[1:], axis=1)  # (m, n d)
+        features = xp.concat([*hermite(z, degree)[1:, ...]], axis=1)  # (m, n d)
         gram, average = gram + (features * w).T @ features, average + xp.sum(w * features, axis=0)
         rhs = rhs + (features * w).T @ (values[start : start + x.shape[0], :] - level)
         start += x.shape[0]

@@ -44,7 +44,7 @@ class Similarity(Overlap, Tabular, Plottable):
         The same for each output, (o,), and at degree 0, 1, ..., n and above n, (n + 2,); for a mixture within its
         components, None on samples.
     bound : array ()
-        Bound on the error of `inner` from truncated series, rounding aside.
+        Bound on the errors of `inner`, `first` and `second` from truncated series, rounding aside.
     """
 
     per_output: Overlap = None  # type: ignore[assignment]
@@ -68,8 +68,8 @@ def similarity(
     """Inner product, distance and cosine of two networks or polynomials under the same inputs.
 
     Nothing is sampled under a Gaussian or a mixture: E[f.g] is a sum over pairs of hidden units, exact for two
-    piecewise-linear activations, otherwise a series with a bound. With PyTorch, and with JAX outside jit, it can be
-    differentiated with respect to all weights, so that ``similarity(f, g, inputs).distance`` is a loss without data.
+    piecewise-linear activations, otherwise a series with a bound. It can be differentiated with respect to all weights,
+    so that ``similarity(f, g, inputs).distance`` is a loss without data.
 
     Parameters
     ----------
@@ -96,15 +96,15 @@ def similarity(
     if isinstance(inputs, Samples):
         return _on_samples(f, g, inputs, centred)
     one, two = (h if isinstance(h, Polynomial) else check_layer(h) for h in (f, g))
-    namespace(f=one.prototype, g=two.prototype)
+    xp = namespace(f=one.prototype, g=two.prototype)
     products: list[Array] = [0.0, 0.0, 0.0]  # E[f g], E[f^2] and E[g^2] by degree and output, (n + 2, o)
     first, second, bounds = 0.0, 0.0, 0.0
-    for weight, gaussian in gaussians(one, inputs):
+    for weight, gaussian in gaussians(one, inputs, traced=True):
         left, right = expansion(one, gaussian), expansion(two, gaussian)
         pairs = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
         products = [total + weight * _rows(*parts) for total, parts in zip(products, pairs, strict=True)]
         first, second = first + weight * left.mean, second + weight * right.mean
-        bounds = bounds + weight * pairs[0][1].bound
+        bounds = bounds + weight * xp.max(xp.stack([p.bound for _, p in pairs]), axis=0)
     xp = namespace(products=products[0])
     if centred:
         levels = (first * second, first * first, second * second)

@@ -7,10 +7,11 @@ from copy import copy
 from functools import cached_property
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, eye, interchangeable, namespace, safe_root, widen
+from mlpoly.arrays import Array, decidable, eye, interchangeable, namespace, safe_root, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments.hermite_products import Ladder, project_units
 from mlpoly.moments.kernels.conditional import unit_moments
+from mlpoly.moments.kernels.hermite_sums import TRACED
 from mlpoly.moments.kernels.piecewise_linear import Break, breaks_of, cancellation, is_affine
 from mlpoly.moments.kernels.sinusoids import is_wave, wave_variances
 from mlpoly.networks import Layer
@@ -82,7 +83,8 @@ class Expansion:
         if known is None or known.degree < degree:
             doubled = 0 if known is None else min(2 * known.degree, self.longest)
             exact = self.wave or (self.units.gate is None and is_affine(self.activation))
-            known = self.units.expand(self.activation, max(degree, doubled, 0 if exact else _SHORTEST))
+            shortest = _SHORTEST if decidable(self.units.scales) else min(TRACED, self.longest)
+            known = self.units.expand(self.activation, max(degree, doubled, 0 if exact else shortest))
             self._series = known
         return known.truncate(degree)
 
@@ -148,7 +150,7 @@ class Expansion:
         if len(act.kinks) < 2:
             return breaks
         excess = cancellation(breaks, self.variances + self.centres**2)
-        return breaks if bool(namespace(excess=excess).all(excess <= _CANCELLATION)) else None
+        return breaks if not decidable(excess) or bool(namespace(excess=excess).all(excess <= _CANCELLATION)) else None
 
     # -- the outputs --------------------------------------------------------------------------------------------------
 

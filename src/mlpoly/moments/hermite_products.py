@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ def multi_indices(variables: int, degree: int) -> np.ndarray:
 def products(z: Array, exponents: np.ndarray) -> Array:
     """Values prod_i he_{a_i}(z_i) of products with exponents (t, r): (t, ...) for z (..., r)."""
     xp, variables = namespace(z=z), exponents.shape[1]
-    table = xp.stack(list(hermite(z, int(exponents.max(initial=0)))))  # (n + 1, ..., r)
+    table = hermite(z, int(exponents.max(initial=0)))  # (n + 1, ..., r)
     if not variables:
         return xp.sum(table[:1, ...], axis=-1) + 1  # no variable: the empty product, in the shape of the points
     rows = xp.reshape(xp.moveaxis(table, -1, 1), (table.shape[0] * variables, *z.shape[:-1]))  # row a r + i: he_a(z_i)
@@ -126,6 +127,26 @@ def change_of_basis(place: Array, factor: Array, basis: Ladder, own: Ladder) -> 
         total = total - earlier * constant(np.sqrt(count - 1.0), place)
         columns = xp.concat([columns, total / constant(np.sqrt(count), place)], axis=1)
     return columns
+
+
+def exchanged(values: Array, matrices: Sequence[np.ndarray], own: Ladder) -> Array:
+    """Coefficients (t, o) in products of other polynomials q_k of each variable, where p_k = sum_j M[k, j] q_j, j <= k.
+
+    The coefficients given are those of the products of the p_k, one matrix M for each variable.
+    """
+    xp, t = namespace(values=values), len(own.exponents)
+    for variable, matrix in enumerate(matrices):
+        powers, total = own.exponents[:, variable], values * 0
+        up, place = np.append(own.up[variable], t), np.arange(t)
+        for step in range(len(matrix)):  # products whose exponent of this variable is so much higher
+            reached = np.flatnonzero(place < t)
+            factors = np.zeros(t)
+            factors[reached] = matrix[powers[reached] + step, powers[reached]]
+            padded = xp.concat([values, values[:1, ...] * 0])
+            total = total + constant(factors[:, None], values) * take_rows(padded, place)
+            place = up[place]
+        values = total
+    return values
 
 
 def conditioned(values: Array, mix: Array, own: Ladder) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import field, fields
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -154,7 +155,7 @@ class BoundedPolynomial(NeuronPolynomial):
             factor = wide.derivatives(y, units.gate.shifts + units.gate.slopes * t, False).factor
 
         def series(at_nodes: Array, degree: int) -> Array:
-            return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
+            return hermite(t, degree, at_nodes * weight, read=partial(xp.sum, axis=0))
 
         projected = Series(series(values, n), None if factor is None else series(factor, n - 1))
         # Centred: a mean would swamp the remainder.

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from os import PathLike
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mlpoly._version import __version__
-from mlpoly.codec import load_results, save_results, to_plain
+from mlpoly.codec import load_results, save_results, to_plain, write_table
 from mlpoly.errors import FileFormatError
 from mlpoly.files import make_folder, read_json, write_json
 from mlpoly.machine import COMMAND, describe_machine
@@ -71,7 +71,28 @@ class Study(Generic[R]):
         target, old = Path(folder), None
         if (target / _FILE).is_file() and not restart:
             old = cls.open(target, kind)
-            _check_same(old.about, to_plain(new), target, may_change)
+            config, plain, machine = old.about.get("config", {}), to_plain(new), old.about.get("machine", {})
+            changed = [
+                f"{name} {config.get(name)!r}, now {value!r}"
+                for name, value in plain["config"].items()
+                if name not in may_change and config.get(name) != value
+            ]
+            known = old.about.get("sources", {})
+            # The options first: tokens and prompts depend on them.
+            changed = changed or [f"another {name}" for name, v in plain["sources"].items() if known.get(name) != v]
+            if changed:
+                raise ValueError(
+                    f"{folder} holds a study with {', '.join(changed)}; choose another --out, or replace it with "
+                    f"--restart (resume=False)."
+                )
+            here = plain["machine"].items()
+            moved = [f"{name} {machine[name]}, now {v}" for name, v in here if machine.get(name, v) != v]
+            if moved:
+                warnings.warn(
+                    f"the results in {folder} are kept although the machine or versions have changed "
+                    f"({'; '.join(moved)}); --restart (resume=False) computes them again.",
+                    stacklevel=2,
+                )
         study = cls(make_folder(target), kind, to_plain(new) | {"seconds": {}})
         if old is not None:
             study.about["seconds"], study.parts = old.about["seconds"], old.parts
@@ -91,6 +112,13 @@ class Study(Generic[R]):
             elif added:
                 values[f.name] = added[-1]
         return self.kind(**values | {"about": self.about})
+
+    def write_tables(self, tables: Mapping[str, Sequence[Any]]) -> None:
+        """Write tables/NAME.csv of the records or rows of each kind; a kind that there is nothing of has no file."""
+        folder = make_folder(self.folder / "tables")
+        for name, rows in tables.items():
+            if rows:
+                write_table(folder / f"{name}.csv", rows)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -113,30 +141,3 @@ class Study(Generic[R]):
 
 def _path(folder: Path, stage: str) -> Path:
     return make_folder(folder / "results") / f"{stage.replace(' ', '-')}.json"
-
-
-def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path, may_change: tuple[str, ...]) -> None:
-    """Raise if a folder holds another study; warn if it was made on another machine or with other versions."""
-    config = old.get("config", {})
-    changed = [
-        f"{name} {config.get(name)!r}, now {value!r}"
-        for name, value in new["config"].items()
-        if name not in may_change and config.get(name) != value
-    ]
-    # The options first: tokens and prompts depend on them.
-    changed = changed or [
-        f"another {name}" for name, value in new["sources"].items() if old.get("sources", {}).get(name) != value
-    ]
-    if changed:
-        raise ValueError(
-            f"{folder} holds a study with {', '.join(changed)}; choose another --out, or replace it with --restart "
-            f"(resume=False)."
-        )
-    machine = old.get("machine", {})
-    moved = [f"{name} {machine[name]}, now {v}" for name, v in new["machine"].items() if machine.get(name, v) != v]
-    if moved:
-        warnings.warn(
-            f"the results in {folder} are kept although the machine or versions have changed ({'; '.join(moved)}); "
-            f"--restart (resume=False) computes them again.",
-            stacklevel=3,
-        )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, constant, namespace, safe_root
+from mlpoly.arrays import Array, add_product, constant, namespace, safe_root, scan
 from mlpoly.records import map_arrays, record
 from mlpoly.special import clenshaw, hermite, times_line
 
@@ -71,7 +72,7 @@ class Series:
         xp = namespace(t=t)
 
         def projected(at_nodes: Array, degree: int) -> Array:
-            return xp.stack([xp.sum(at_nodes * weight * he, axis=0) for he in hermite(t, degree)])
+            return hermite(t, degree, at_nodes * weight, read=partial(xp.sum, axis=0))
 
         if self.gated is None or old.gate is None or new.gate is None:
             return Series(projected(values, n))
@@ -153,9 +154,12 @@ def terms_between(left: Series, right: Series, angles: Angles, low: int, high: i
 
 def _power_sum(left: Array, right: Array, weights: list[float], rho: Array, first: int) -> Array:
     """Sum_k weights[k] left[k] right[k] rho^(first + k), by Horner's rule."""
-    total = rho * 0
-    for k in range(len(weights) - 1, -1, -1):
-        total = add_product(weights[k] * left[k, ...] * right[k, ...], total, rho)
+
+    def step(total: Array, weight: Any, a: Array, b: Array) -> tuple[Array, None]:
+        return add_product(weight * a * b, total, rho), None
+
+    xp = namespace(rho=rho)
+    total, _ = scan(step, rho * 0, weights[::-1], xp.flip(left, axis=0), xp.flip(right, axis=0))
     return total * rho**first if first else total
 
 

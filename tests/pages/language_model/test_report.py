@@ -215,25 +215,6 @@ def test_features_by_themselves_make_a_page(window, tmp_path):
             feature_page(wrong, path)
 
 
-def test_choosing_block_and_degree_colours_the_prompt(browser):
-    def colours() -> list[str]:
-        return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.style.background)")
-
-    def tips() -> list[str]:
-        return browser.run("return [...document.querySelectorAll('.stream span')].map(s => s.title)")
-
-    assert texts(browser, ".stream span")[2] == NASTY
-    whole = colours()
-    choose(browser, "prompt-block", 1)
-    one = colours()
-    assert whole != one and len(set(one)) > 3
-    browser.run("document.querySelector('#prompt-viewer input[value=\"2\"]').click()")
-    assert colours() != one
-    parts = fake_results().attribution.parts[0, 0]
-    sign = "+" if parts[2] > 0 else "−"
-    assert f"quadratic {sign}{abs(parts[2]):.3g}"[:14] in tips()[0] and "→  upon" in tips()[0]
-
-
 def test_a_token_is_taken_apart(browser):
     rows = texts(browser, "#prompt-viewer tbody tr")
     assert len(rows) == 4 and rows[-1].startswith("all blocks")

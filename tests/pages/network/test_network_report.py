@@ -20,7 +20,8 @@ from mlpoly.pages.network.subject import check_subject
 from mlpoly.pages.toolkit.numbers import number, percent
 
 SECTIONS = [
-    "shapes", "formula", "degrees", "terms", "interactions", "features", "responses", "examples", "method", "rerun"
+    "importance", "shapes", "formula", "degrees", "terms", "interactions", "features", "responses", "examples",
+    "method", "rerun"
 ]  # fmt: skip
 NAMES = ("a<b>", NASTY, "$x^2$ & %{y}", "naïve π", "long " * 30)
 OUTPUTS = ("<img src=x onerror=window.hacked=3>", "%{x}", "c &lt; d")
@@ -44,6 +45,10 @@ def section(page: str, anchor: str) -> str:
     return re.search(rf'<section id="{anchor}".*?</section>', page, re.S)[0]
 
 
+def tile(name: str, fraction: float) -> str:
+    return f'<dt>{name}</dt><dd class="value">{percent(fraction, None)}</dd>'
+
+
 def written(tmp_path, *arguments: Any, **options: Any) -> str:
     return mp.report(*arguments, out=tmp_path / "report.html", **options).read_text(encoding="utf-8")
 
@@ -65,7 +70,29 @@ def test_degrees_and_errors_are_those_of_the_library(tmp_path):
     for poly in polys:
         assert percent(float(mp.fvu(net, poly)), None) in cells
         assert percent(float(mp.fvu(net, poly).per_output[1]), None) in cells
-    assert f"{percent(float(spectrum.overall[0]), None)} is linear" in page
+    assert tile("of the variance is linear", float(spectrum.overall[0])) in page
+
+
+def test_the_first_words_say_what_matters(tmp_path):
+    """3 a - 2 b + a c / 2 with independent inputs of variance one: 9, 4 and 0.25 of the variance, half of it each."""
+    x = data(4000, 3)
+    x = np.linalg.solve(np.linalg.cholesky(np.cov(x.T, bias=True)), (x - x.mean(axis=0)).T).T
+    first, last = np.array([[3.0, -2, 0], [1, 0, 1], [1, 0, -1]]), np.array([[1.0, 0.125, -0.125]])
+    squares = mp.GLU(first, np.zeros(3), first * [[0], [1], [1]], np.array([1.0, 0, 0]), last, None, "identity")
+    page = written(tmp_path, squares, x, names=["age", "bmi", "dose"])
+    lead = words(re.search(r'<p class="lead">.*?</p>', page, re.S)[0]).replace("\u202f", " ")
+    shares = "69 % and 30 % of the variance; it rises with age, and it falls with bmi"
+    assert f"The network’s output depends most on age and bmi, which explain {shares}." in lead
+    assert (
+        f"interactions make up {percent(0.25 / 13.25, None)} of the variance, above all those of age and dose".replace(
+            "\u202f", " "
+        )
+        in lead
+    )
+    effects = mp.sensitivity(squares, mp.Gaussian.from_samples(x)).shapley[:, 0]
+    assert effects == pytest.approx(np.array([9.125, 4, 0.125]) / 13.25)
+    for effect in effects[:2]:
+        assert number(100 * effect) in section(page, "importance")
 
 
 def test_curves_are_those_of_the_additive_model(tmp_path):
@@ -116,7 +143,7 @@ def test_the_whole_formula_of_a_quadratic_network(tmp_path):
             shown = float(terms[name].replace("−", "-"))
             assert shown == pytest.approx(value * units[name], rel=5.01e-3), name  # three digits
     assert "This is the whole polynomial" in page and "The network is a polynomial: of degree 2" in page
-    assert "leaves 0\u202f% of the variance unexplained" in words(page)
+    assert tile("unexplained by the cubic polynomial", 0.0) in page
 
 
 def test_terms_and_interactions(tmp_path):
@@ -125,9 +152,12 @@ def test_terms_and_interactions(tmp_path):
     inputs = mp.Gaussian.from_samples(x)
     poly = mp.fit(net, inputs, 3)
     for output in (0, 1):
-        for term in poly.terms(output=output, names=list("abcde"), k=20, center="mean"):
-            shown = f">{term.name}<small>coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance<"
-            assert shown in section(page, "terms"), term
+        pairs = poly.truncate(2).terms(output, list("abcde"), 8, "mean", interactions=True)
+        for place, terms in (("terms", poly.terms(output, list("abcde"), center="mean")), ("interactions", pairs)):
+            for term in terms:
+                remark = f"coefficient {number(term.coefficient)}, {percent(term.fraction, None)} of variance"
+                seen = abs(term.effect) > 0.04 * abs(terms[0].effect)
+                assert (f">{term.name}<small>{remark}<" in section(page, place)) == seen, term
     # Of jointly Gaussian deviations, Var u_i u_j = S_ii S_jj + S_ij^2; the mean Hessian by quadrature-free averages.
     traces = island(page, "plot-interactions-data")["traces"]
     cov, bend = inputs.covariance, poly.truncate(2).hessian(x.mean(axis=0))
@@ -231,7 +261,7 @@ def test_images(tmp_path):
     x = data(80, 12)
     x[:, 3] = 0.0  # a pixel that is always the same
     page = written(tmp_path, network(d=12, o=2), x.reshape(80, 3, 4), np.arange(80) % 2)
-    assert sections(page) == SECTIONS[1:]  # pixels have no curves of their own
+    assert sections(page) == SECTIONS[2:]  # pixels have no curves of their own
     assert "pictures of 3 × 4 pixels" in page and "plot-interactions-data" not in page
     assert section(page, "formula").count("<img") == 2 and section(page, "interactions").count("<img") == 4
     quadratic = mp.fit(network(d=12, o=2), mp.Gaussian.from_samples(x), 2)
@@ -251,7 +281,7 @@ def test_torch_networks_data_frames_and_integers(tmp_path):
     assert ">age<" in page and "MLP(3 -&gt; 6 -&gt; 2, relu)" in page
     assert module[0].weight.grad is None and module[0].weight.requires_grad
     tensors = torch.tensor(frame.to_numpy(), dtype=torch.float32)
-    assert ">x0<" in section(written(tmp_path, module, tensors), "terms")
+    assert ">x0<" in section(written(tmp_path, module, tensors), "importance")
 
 
 @pytest.mark.parametrize("kind", ["module and frame", "module and tensor", "pipeline and frame", "network and array"])
@@ -285,7 +315,8 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
     polys = [mp.fit(net, mp.Gaussian.from_samples(x), k) for k in (1, 2)]
     assert lines["on the data"] == pytest.approx([float(mp.fvu(net, p, x)) for p in polys])
     first, second = (float(mp.fvu(net, p)) for p in polys)
-    assert f"{percent(1 - first, None)} is linear, {percent(first - second, None)} is quadratic" in page
+    assert tile("of the variance is linear", 1 - first) in page
+    assert tile("of the variance is quadratic", first - second) in page
 
 
 @pytest.mark.parametrize(

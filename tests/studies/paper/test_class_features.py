@@ -8,9 +8,6 @@ import mlpoly as mp
 from mlpoly.studies.paper.class_features import align, feature_step
 from mlpoly.studies.paper.results import FeatureStep
 
-D, OUT = 12, 4
-
-
 WEIGHTS = np.array([[3.0, -2.0, 1.0, 0.5, -0.25, 0.125], [-1.0, -2.0, -3.0, 0.0, 0.0, 0.0]])
 
 

@@ -8,19 +8,16 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 import torch
-from support.backends import assert_close
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
 from mlpoly.fitting import descent
 from mlpoly.fitting.mixture.gram import GramOperator
 from mlpoly.studies.paper import dynamics as dynamics_module
-from mlpoly.studies.paper.approximants import Setting, approximants
-from mlpoly.studies.paper.checkpoints import TrainingRun
-from mlpoly.studies.paper.dynamics import dynamics, load_fits
+from mlpoly.studies.paper.dynamics import Setting, approximants, dynamics, load_fits
 from mlpoly.studies.paper.options import DynamicsConfig
 from mlpoly.studies.paper.results import Point
-from mlpoly.studies.paper.training import train
+from mlpoly.studies.paper.training import TrainingRun, train
 
 IMAGES = blobs(spread=0.3)  # wide enough that all units bend within the data, and samples of the misfit have no tails
 FITS = DynamicsConfig(samples=4000, tolerance=1e-10, paper_steps=20, max_degree=4)
@@ -130,7 +127,7 @@ def test_closed_form_against_samples(found):
 def test_measures_on_test_images(found, run, setting, kept):
     """Against the functions for each of them, and plain NumPy."""
     for i, step in list(enumerate(run.steps))[::3]:
-        net = setting.net(run, step)
+        net = run.net(step)
         for (name, degree), p in at(found[0], step).items():
             poly = kept[i, name, degree]
             f, g = net(setting.test).numpy(), poly(setting.test).numpy()
@@ -148,18 +145,6 @@ def test_samples_are_fresh_at_every_checkpoint():
 
 def test_papers_route_can_be_left_out(small, first):
     assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
-
-
-def test_fits_on_disk(found, run, setting, folder, kept):
-    for i, step in enumerate(run.steps):
-        linear, quadratic = load_fits(folder, step)
-        assert (linear.degree, quadratic.degree) == (1, 2)
-        for poly in (linear, quadratic):
-            made = kept[i, "mixture", poly.degree]
-            assert poly.constant.dtype == torch.float64
-            assert_close(poly(setting.test), made(setting.test), 1e-5)  # float32 on disk
-            assert_close(poly.linear, made.linear, 1e-6)
-        assert_close(quadratic.quadratic, kept[i, "mixture", 2].quadratic, 1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +272,7 @@ def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
     monkeypatch.setattr("mlpoly.fitting.mixture.quadratic._DIRECT", 0)  # iteratively, as with more pixels
     original = GramOperator.apply
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
-    net = setting.net(run, 16)
+    net = run.net(16)
     with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
         mp.fit(net, setting.mixture, 2, method=mp.methods.Exact(tolerance=1e-10))  # by itself it answers with its best
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))

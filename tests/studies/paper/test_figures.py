@@ -9,11 +9,16 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
-from mlpoly.pages.toolkit.numbers import percent, signed
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart
-from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds
-from mlpoly.studies.paper.figures.pictures import attack_gallery, training_gallery
-from mlpoly.studies.paper.figures.training_curves import accuracy_chart, distance_chart, fit_name, spectrum_chart
+from mlpoly.pages.toolkit.numbers import percent
+from mlpoly.studies.paper.curves import (
+    ablation_chart,
+    accuracy_chart,
+    curve_over_seeds,
+    distance_chart,
+    fit_name,
+    spectrum_chart,
+)
+from mlpoly.studies.paper.figures import attack_gallery, training_gallery
 
 CLASSES = [*"01234", "five", *"6789"]
 MODELS = ("network", "linear", "quadratic")
@@ -126,19 +131,6 @@ def test_spectra(results, inputs, words):
     higher = panel(chart, words, "above degree 1")
     assert labels(higher, Area) == degrees[1:]
     assert chart.panels[0].choice == ("N(mean, cov)", "left above each degree")  # where the differences are seen
-
-
-def test_training_features(results):
-    steps = results.features.steps
-    gallery = training_gallery(steps, 8, SHAPE, columns=5)
-    assert gallery.columns == ("step", "0", "8", "128", "1024", "16384")  # evenly spread to the last
-    assert [name.split("\n")[0] for name, _ in gallery.rows] == ["largest", "2nd largest", "lowest", "linear"]
-    (last,) = of(steps, label=8, step=16384)
-    second, lowest, linear = (row[-1] for _, row in gallery.rows[1:])
-    assert (second.below, second.colour) == (signed(last.positive[1], 2), "positive")
-    assert (lowest.below, lowest.colour) == (signed(last.negative[0], 2), "negative")
-    np.testing.assert_array_equal(linear.image, last.linear.reshape(SHAPE))
-    assert gallery.limit is None and "scaled by its own largest pixel" in gallery.note
 
 
 def test_eigenvectors_keep_their_sign_over_training(results):

@@ -17,7 +17,7 @@ from mlpoly.errors import FileFormatError
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper import reproduce as reproduce_module
 from mlpoly.studies.paper import training as training_module
-from mlpoly.studies.paper.approximants import approximants
+from mlpoly.studies.paper.dynamics import approximants
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
 from mlpoly.studies.paper.reproduce import reproduce, write_up
 from mlpoly.studies.paper.results import read_results
@@ -217,21 +217,3 @@ def test_other_networks(data, tmp_path, quick, options):
     assert options.items() <= found.about["config"].items()
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert {c.holds for c in found.claims} >= {True, None}
-
-
-def test_first_look_is_there_before_the_fits_and_figures_on_request(data, tmp_path, monkeypatch):
-    def stopped(*arguments, **options):
-        assert (tmp_path / "network.html").is_file()
-        raise KeyboardInterrupt
-
-    train = replace(TRAIN, steps=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(reproduce_module, "dynamics", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            reproduce(tmp_path, str(data), train=train, fits=FITS)
-    monkeypatch.setattr(reproduce_module, "write_page", lambda subject, fits, path, title: path)
-    words = f"--hidden 8 --steps 1 --batch-size 32 --warmup 8 --learning-rate {TRAIN.learning_rate} --samples 100"
-    words += " --paper-steps 2 --max-degree 3 --no-figures"
-    assert cli.main(["paper", "--data", str(data), "--out", str(tmp_path), *words.split()]) == 0
-    assert (tmp_path / "report.html").is_file() and (tmp_path / "tables").is_dir()
-    assert not (tmp_path / "figures").exists()

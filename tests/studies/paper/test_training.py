@@ -20,9 +20,8 @@ import mlpoly as mp
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors
 from mlpoly.studies.paper import training
-from mlpoly.studies.paper.checkpoints import TrainingRun, checkpoint_steps
 from mlpoly.studies.paper.options import DynamicsConfig, TrainConfig
-from mlpoly.studies.paper.training import train, training_points
+from mlpoly.studies.paper.training import TrainingRun, checkpoint_steps, train, training_points
 
 
 def weights(run: TrainingRun, step: int) -> dict[str, np.ndarray]:
@@ -190,27 +189,6 @@ def test_interrupt(whole, tmp_path, monkeypatch, at):
             train(IMAGES, tmp_path, CONFIG)
     assert TrainingRun.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
     assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
-
-
-@pytest.mark.parametrize("name", ["save_checkpoint", "write_tensors"])
-def test_interrupt_while_saving(whole, tmp_path, monkeypatch, name):
-    """Between checkpoint and state, or before the checkpoint: at every fourth file."""
-    original, calls = getattr(training, name), count(1)
-
-    def write(*arguments):
-        if next(calls) % 4 == 0:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(training, name, write)
-    for _ in range(10):
-        try:
-            run = train(IMAGES, tmp_path, CONFIG)
-        except KeyboardInterrupt:
-            continue
-        break
-    assert next(calls) > 8
-    assert_same_weights(run, whole)
 
 
 SCRIPT = """

@@ -158,7 +158,21 @@ class Conversion(Tabular, Plottable):
     def load(cls, folder: str | PathLike[str], like: Tensor | None = None) -> "Conversion":
         """Read what `save` wrote, on the CPU and in its dtype, or on the device and in the dtype of `like`."""
         source = Path(folder)
-        blocks = [(_config(path, cfg), path.parent) for path, cfg in _configs(source)]
+        blocks: list[tuple[_BlockConfig, Path]] = []
+        for path, cfg in _configs(source):
+            if (version := cfg.get("version")) != _VERSION:
+                raise FileFormatError(
+                    f"{path} has version {version!r:.40} of the format, not {_VERSION}; convert again."
+                )
+            try:
+                config = from_plain(_BlockConfig, cfg)
+                _subfolder(config.block)
+            except ValueError as error:
+                raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
+            bounded = config.bound is None or config.bound > 0
+            if not bounded or config.errors.block != config.block or to_plain(config) != cfg:
+                raise FileFormatError(f"{path} is damaged (an entry is out of its range, or unknown); convert again.")
+            blocks.append((config, path.parent))
         blocks.sort(key=lambda block: block[0].number)
         if not blocks:
             raise FileNotFoundError(f"no conversion in {source}; make one with mlpoly.lm.convert(...).save(folder).")
@@ -210,18 +224,3 @@ def _subfolder(block: str) -> str:
     if block in (".", "..") or any(character in block for character in "/\\:"):
         raise ValueError(f"the name of the block {block!r:.80} is a path; use one without / \\ or :.")
     return block or "_"
-
-
-def _config(path: Path, cfg: dict[str, Any]) -> _BlockConfig:
-    """Return a cfg.json as a record, if it is of this version and all its entries are as they should be."""
-    if (version := cfg.get("version")) != _VERSION:
-        raise FileFormatError(f"{path} has version {version!r:.40} of the format, not {_VERSION}; convert again.")
-    try:
-        config = from_plain(_BlockConfig, cfg)
-        _subfolder(config.block)
-    except ValueError as error:
-        raise FileFormatError(f"{path} is damaged ({error}); convert again.") from None
-    bounded = config.bound is None or config.bound > 0
-    if not bounded or config.errors.block != config.block or to_plain(config) != cfg:
-        raise FileFormatError(f"{path} is damaged (an entry is out of its range, or unknown); convert again.")
-    return config

@@ -1,29 +1,33 @@
 """All feedforward blocks of a language model into polynomials."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from mlpoly.fitting import fit
 from mlpoly.fitting.bounded import BOUNDS, fit_bounded
-from mlpoly.fitting.joint_features import Coefficients
+from mlpoly.fitting.joint_features import Coefficients, features_of
 from mlpoly.fitting.mixture.joint import fit_mixture_joint
+from mlpoly.fitting.samples.joint import JointFit
+from mlpoly.fitting.samples.neuronwise import SampleFit, best_of
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
 from mlpoly.inputs import Gaussian
 from mlpoly.lm.conversion.conversion import BlockErrors, Conversion, HeldOutErrors, closed_form_error
-from mlpoly.lm.conversion.token_fit import TokenFit, parts
 from mlpoly.lm.distributed import exchange, world
-from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import describe_model
 from mlpoly.lm.model.running import visit
 from mlpoly.lm.moments.block_moments import Moments
 from mlpoly.machine import versions
+from mlpoly.networks import Layer
 from mlpoly.polynomials import BoundedPolynomial, Polynomial
 from mlpoly.polynomials.bounded import check_bound
 from mlpoly.progress_bars import progress_bar
+from mlpoly.records import replace
 
 Method = Literal["gaussian", "neuronwise", "joint", "samples"]
 
@@ -31,6 +35,11 @@ Method = Literal["gaussian", "neuronwise", "joint", "samples"]
 # bound where a Gaussian has hardly any mass. Without it cubics in all blocks cost SmolLM2 0.090 nats instead of 0.041;
 # in other models it matters little (docs/language_models.md).
 _TAILS = 1e-3
+
+_HELD = 5  # one token in so many is held out
+_LEAST = 100  # tokens held out; fewer do not tell whether fitting together is better
+_NUMBERS = 2**23  # values of features held at once
+_SUMS = 2**28  # numbers in the sums of one pass, 2 GiB
 
 
 def convert(
@@ -56,31 +65,24 @@ def convert(
     ----------
     model : nn.Module
     moments : Moments
-        Moments of the inputs of its blocks, see `collect`.
     degree : int
     blocks : str or sequence of str, optional
         Names or patterns of blocks, such as "layers.*.mlp". By default all that have moments.
     method : {"gaussian", "neuronwise", "joint", "samples"}
         Inputs under which the squared error is least. "gaussian": the Gaussian of all inputs of a block; exact.
-        "neuronwise": the mixture of the groups of tokens that the moments were collected by, for each neuron by itself.
-        "joint": then all neurons together under this mixture, in closed form.
-        "samples": the inputs in `batches`, which are read twice: for every neuron by itself, see
-        `mlpoly.fitting.SampleFit`, then for all neurons together, shrunk as does best on one token in five, held out at
-        random, if it helps there; `polynomials[name].source.method` says which it is.
+        "neuronwise": the mixture of the groups of tokens, for each neuron by itself. "joint": then all neurons together
+        under this mixture, in closed form. "samples": the inputs in `batches`, which are read twice, for every neuron
+        by itself and then for all together, if that helps on one token in five, held out at random;
+        `polynomials[name].source.method` says which it is.
     bound : float, "auto" or None
         Extrapolate linearly where a preactivation is more than so many standard deviations from its mean: outside of
-        the data a polynomial grows without end, and its output is another block's input. Polynomials and lines are
-        fitted together, for each neuron by itself; far out, where the moments say little, the lines follow the
-        activation. "auto" takes for each block the one of 1.5, 2, 2.5, 3 and 4 with which the neurons' own errors are
-        least, on the tokens or under the moments.
+        the data a polynomial grows without end, and its output is another block's input. "auto" takes for each block
+        the one of 1.5, 2, 2.5, 3 and 4 with which the neurons' own errors are least.
     coefficients : {"auto", "readout", "free"}
-        Of fits of all neurons together, see `mlpoly.methods.Joint`: "readout" keeps the size of the polynomials, "free"
-        makes them as many times larger as a neuron has coefficients. "auto" is what does better on the tokens held out
+        Of fits of all neurons together, see `mlpoly.methods.Joint`. "auto" is what does better on the tokens held out
         while there are up to 4096 free coefficients, otherwise, and under a mixture, "readout".
-    batches : iterable, optional
-        Batches of tokens, as `collect` takes them; for "samples".
-    held_out : iterable, optional
-        Other batches, to measure the error on the inputs of the blocks in the intact model.
+    batches, held_out : iterable, optional
+        Batches of tokens, as `collect` takes them, for "samples"; others to measure the error on, in the intact model.
     shrinkage : float or "oas"
         Shrinkage of the covariances, see `mlpoly.Gaussian.from_samples`.
     closed_form : bool
@@ -142,20 +144,30 @@ def convert(
     found: dict[str, Polynomial] = {}
     unbounded: dict[str, Polynomial] = {}
     errors: dict[str, dict[str, Any]] = {block.name: {} for block in chosen}
-    fitted: Iterator[tuple[Block, Callable[[], Polynomial]]] = ((block, partial(closed, block)) for block in chosen)
+    passes, samples = [[block.name for block in chosen]], dict[str, TokenFit]()
     if method == "samples":
         assert batches is not None
-        samples = {block.name: TokenFit(block.net(), starts(block), coefficients) for block in chosen}
+        samples |= {block.name: TokenFit(block.net(), starts(block), coefficients) for block in chosen}
         batches = list(batches) if isinstance(batches, Iterator) else batches  # they are read twice
         read = visit(model, chosen, batches, lambda block, x, _: samples[block.name].add(x))
         about["batches"] = {"data": read.fingerprint, "tokens": read.tokens}
-        fitted = _together(model, chosen, batches, samples)
+        passes = []  # several where the sums of all blocks do not fit into memory
+        for name, fit_of in samples.items():
+            if not passes or fit_of.numbers + sum(samples[other].numbers for other in passes[-1]) > _SUMS:
+                passes.append([])
+            passes[-1].append(name)
     with progress_bar("convert", len(chosen)) as bar:
-        for block, polynomial in fitted:
-            began = time.perf_counter()
-            found[block.name] = polynomial()
-            errors[block.name]["seconds"] = time.perf_counter() - began
-            bar(len(found), block.name)
+        for names in passes:
+            some = [block for block in chosen if block.name in names]
+            if samples:
+                for block in some:
+                    samples[block.name].settle()
+                visit(model, some, batches or (), lambda block, x, _: samples[block.name].add_together(x))
+            for block in some:
+                began = time.perf_counter()
+                found[block.name] = samples.pop(block.name).polynomial() if samples else closed(block)
+                errors[block.name]["seconds"] = time.perf_counter() - began
+                bar(len(found), block.name)
     if held_out is not None:
         measured = {block.name: HeldOutErrors(block.net(), found[block.name], plain(block)) for block in chosen}
         read = visit(model, chosen, held_out, lambda block, x, _: measured[block.name].add(x))
@@ -171,13 +183,46 @@ def convert(
     return Conversion(found, records, about, unbounded)
 
 
-def _together(
-    model: nn.Module, blocks: list[Block], batches: Iterable[Any], fits: dict[str, TokenFit]
-) -> Iterator[tuple[Block, Callable[[], Polynomial]]]:
-    """The second pass over the tokens, or several where the sums of all blocks do not fit into memory."""
-    for names in list(parts(fits)):
-        some = [block for block in blocks if block.name in names]
-        for block in some:
-            fits[block.name].settle()
-        visit(model, some, batches, lambda block, x, _: fits[block.name].add_together(x))
-        yield from ((block, fits.pop(block.name).polynomial) for block in some)
+class TokenFit:
+    """The polynomial of a block, fitted to the tokens that enter it, in two passes over them (MATH 13).
+
+    First every neuron by itself, with the best of several bounds; then all neurons together.
+    """
+
+    def __init__(self, net: Layer, starts: Sequence[Any], coefficients: Coefficients) -> None:
+        self._net, self._each = net, [SampleFit[Any](net, start) for start in starts]
+        self._coefficients, self._random = coefficients, np.random.default_rng(0)
+        widths = [1 + features.each.dim_out + net.dim_out for features in features_of(starts[0], coefficients)]
+        self.numbers = 2 * sum(width**2 for width in widths)  # that the second pass holds
+        self._rows = max(1, _NUMBERS // max(widths))
+
+    def add(self, x: Tensor) -> None:
+        """First pass: take inputs (n, d)."""
+        for each in self._each:
+            each.update(x)
+
+    def settle(self) -> None:
+        """Fit every neuron by itself, and prepare the second pass."""
+        self._own, self._held, self._each = best_of(self._each).polynomial(), 0, []
+        start = replace(self._own, inputs=None)
+        self._together = [JointFit(self._net, features) for features in features_of(start, self._coefficients)]
+
+    def add_together(self, x: Tensor) -> None:
+        """Second pass: take inputs (n, d)."""
+        held = torch.from_numpy(self._random.random(len(x)) < 1 / _HELD).to(x.device)
+        self._held += int(held.sum())
+        for which in (False, True):
+            for rows in x[held == which].to(self._net.prototype.dtype).split(self._rows):
+                for each in self._together:
+                    each.add(rows, torch.ones_like(rows[:, :1], dtype=torch.float64), which)
+
+    def polynomial(self) -> Polynomial:
+        """Return what does best on the tokens held out, fitted to all of them."""
+        own: Polynomial = self._own
+        if not own.degree or self._held < _LEAST:
+            return own
+        best = min((each.choose() for each in self._together), key=lambda choice: choice.error)
+        if not best.error < best.before:
+            return own
+        found: Polynomial = replace(best.polynomial(best.everything(), best.shrinkage), inputs=own.inputs)
+        return found

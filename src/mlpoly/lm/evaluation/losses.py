@@ -96,9 +96,9 @@ def evaluate(
 ) -> Evaluation:
     """Measure what it costs to replace the blocks of a model, beside three simpler replacements.
 
-    Language models are measured by the cross-entropy and the divergence of their predictions, classifiers (of images,
-    texts, sounds) by the divergence, and by the cross-entropy where a batch has "labels" (b,). Models without a head
-    are measured by the mean cosine of their last hidden states with those of the model as it is.
+    Language models are measured by the cross-entropy and the divergence of their predictions, classifiers by the
+    divergence, and by the cross-entropy where a batch has "labels" (b,); models without a head by the mean cosine of
+    their last hidden states with those of the model as it is.
 
     Parameters
     ----------
@@ -110,17 +110,16 @@ def evaluate(
         Batches, as `collect` takes them. Padding is neither a prediction nor a target. An encoder-decoder predicts the
         next of its "decoder_input_ids", or the "labels" at the same positions.
     baselines : sequence of {"removed", "mean", "linear"}
-        Simpler replacements of the same blocks: zero, their mean output, and the affine map of their input that is
-        closest to them on `calibration`.
+        Simpler replacements: zero, the mean output of each block, and the affine map closest to it.
     calibration : iterable, optional
         Batches to estimate means and affine maps from. By default `batches`, which flatters those two.
     each : bool
         Whether to replace each block alone as well, by its polynomial.
     others : mapping from str to Conversion or mapping, optional
-        More replacements to compare with, as `polys`, by a name for each.
+        More replacements to compare with, by a name for each.
     next_token : bool
-        Whether predictions are of the next token, as in a causal model. Otherwise they are of the token at their own
-        position, as in a masked one; the targets are then the batch's "labels", where these are not -100.
+        Whether predictions are of the next token, as in a causal model. Otherwise they are of the batch's "labels" at
+        the same positions, where these are not -100.
 
     Examples
     --------
@@ -202,24 +201,19 @@ def _compared(
     places, targets = part.kept, None
     if part.of_tokens and not hidden:
         ids = part.inputs["input_ids" if batch.decoder is None else "decoder_input_ids"]
+        attended = torch.zeros(part.shape, dtype=torch.bool)
+        attended.view(-1)[part.kept] = True
+        ids = ids.cpu() if labels is None else torch.as_tensor(labels).cpu().long()
+        counted = attended & (ids != -100)
         # Labels of an encoder-decoder stand at the positions of their predictions.
-        places, targets = _targets(part, ids, labels, next_token and (batch.decoder is None or labels is None))
+        if next_token and (batch.decoder is None or labels is None):
+            counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
+            ids = ids.roll(-1, 1)
+        places = counted.flatten().nonzero().squeeze(1)
+        targets = ids.flatten()[places]
         if len(targets) and int(targets.max()) >= value.shape[2]:
             raise ValueError(
                 f"the targets of batch {batch.number} go up to {int(targets.max())}, but {type(model).__name__} has "
                 f"{value.shape[2]} classes; pass its classes as 'labels', with next_token=False."
             )
     return value.flatten(0, 1)[places.to(value.device)], targets, hidden
-
-
-def _targets(batch: Batch, ids: Tensor, labels: Any, next_token: bool) -> tuple[Tensor, Tensor]:
-    """Return the rows of the logits (b t, v) that predict something, and the tokens that they should predict."""
-    attended = torch.zeros(batch.shape, dtype=torch.bool)
-    attended.view(-1)[batch.kept] = True
-    ids = ids.cpu() if labels is None else torch.as_tensor(labels).cpu().long()
-    counted = attended & (ids != -100)
-    if next_token:
-        counted = torch.cat([counted[:, 1:] & attended[:, :-1], torch.zeros_like(counted[:, :1])], 1)
-        ids = ids.roll(-1, 1)
-    places = counted.flatten().nonzero().squeeze(1)
-    return places, ids.flatten()[places]

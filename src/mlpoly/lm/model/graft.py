@@ -21,10 +21,9 @@ _MARK = "_mlpoly_grafts"  # how many grafts a module stands in
 def graft(model: nn.Module, polys: Any) -> Iterator[nn.Module]:
     """Run a model with polynomials in place of some of its blocks; afterwards it is as it was, whatever happens.
 
-    A block that is a module of its own is taken out of the model meanwhile, in all places where it stands, and is not
-    computed. Where it is a part of a larger module (OPT, BERT), its linear maps still run, and their output is
-    replaced. An expert of a mixture is replaced for the tokens that the router gives it. Grafts can be nested; the
-    inner one wins. Inside a graft `find_blocks` sees only the blocks that are left.
+    A block that is a module of its own is not computed meanwhile; where it is a part of a larger module (OPT, BERT),
+    its linear maps still run. An expert of a mixture is replaced for the tokens that the router gives it. Grafts can be
+    nested; the inner one wins.
 
     Parameters
     ----------

@@ -1,5 +1,9 @@
-"""Models of Hugging Face transformers from a folder, a GGUF file or the hub; no code of a checkpoint is run."""
+"""Models of Hugging Face transformers from a folder, a GGUF file or the hub, and who they are, by their weights.
 
+No code of a checkpoint is run.
+"""
+
+import hashlib
 import warnings
 from os import PathLike
 from pathlib import Path
@@ -7,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from mlpoly.extras import library
 from mlpoly.lm.example import EXAMPLE
@@ -15,6 +20,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "sp
 
 # Errors of transformers for a checkpoint that is missing, damaged or of an unknown kind.
 _FAILURES = (OSError, ValueError, ImportError, RuntimeError, KeyError, SafetensorError)
+_SAMPLED = 64  # values of each parameter that enter the fingerprint
 
 
 def load_model(
@@ -58,8 +64,6 @@ def load_model(
         for package in ("gguf", "accelerate"):
             library(package, package, f"reading the GGUF file {gguf_file}")
         options["gguf_file"] = gguf_file
-    elif folder.is_dir():
-        _check_folder(folder)
     if revision is not None:
         options["revision"] = revision
     kept = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -67,7 +71,11 @@ def load_model(
         raise ValueError(f"dtype must be a floating dtype such as torch.float32 or 'bfloat16', got {dtype!r}.")
     weights = {"dtype": kept or torch.float32} if gguf_file else {"dtype": kept or "auto", "use_safetensors": True}
     try:
-        kind = transformers.AutoModelForCausalLM if gguf_file else _kind(transformers, place, options)
+        kind = transformers.AutoModelForCausalLM
+        if not gguf_file:  # the class that the checkpoint was saved from, if it is one of the library's own
+            names = transformers.AutoConfig.from_pretrained(place, **options).architectures or []
+            known = [k for name in names if isinstance(k := getattr(transformers, name, None), type)]
+            kind = next((k for k in known if issubclass(k, transformers.PreTrainedModel)), kind)
         model, info = kind.from_pretrained(place, output_loading_info=True, **options, **weights)
     except _FAILURES as error:
         raise _explained(place, error) from error
@@ -90,8 +98,14 @@ def load_model(
     if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
         return model, None
     try:
-        if gguf_file is not None and _begins_texts(place, gguf_file, revision):
-            options["add_bos_token"] = True  # which transformers does not read from the file
+        if gguf_file is not None:  # whether texts begin with that token, transformers does not read from the file
+            from gguf import GGUFReader
+            from transformers.utils.hub import cached_file
+
+            reader = GGUFReader(str(cached_file(place, gguf_file, revision=revision)))
+            field = reader.get_field("tokenizer.ggml.add_bos_token")
+            if field is not None and bool(field.parts[field.data[0]][0]):
+                options["add_bos_token"] = True
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     except _FAILURES as error:
         raise _explained(place, error, "the tokenizer") from error
@@ -105,16 +119,6 @@ def load_model(
     return model, tokenizer
 
 
-def _begins_texts(place: str, gguf_file: str, revision: str | None) -> bool:
-    """Whether a GGUF file says that texts begin with the beginning-of-sequence token."""
-    from gguf import GGUFReader
-    from transformers.utils.hub import cached_file
-
-    reader = GGUFReader(str(cached_file(place, gguf_file, revision=revision)))
-    field = reader.get_field("tokenizer.ggml.add_bos_token")
-    return field is not None and bool(field.parts[field.data[0]][0])
-
-
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:
     """Return folder or hub name, and the GGUF file in it."""
     text, place = str(name_or_path), Path(name_or_path).expanduser()
@@ -125,33 +129,19 @@ def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[st
     if place.is_dir():
         if gguf_file is not None and not (place / gguf_file).is_file():
             raise FileNotFoundError(f"no file {gguf_file} in {place}.")
+        if gguf_file is None and not (place / "config.json").is_file():
+            raise FileNotFoundError(f"{place} has no config.json; name the folder that a model was saved to.")
+        if gguf_file is None and not any(place.glob("*.safetensors")):
+            pickles = sorted(p.name for p in place.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
+            found = f", only pickles ({', '.join(pickles[:3])}), which can run code when opened" if pickles else ""
+            raise FileNotFoundError(
+                f"{place} has no weights in safetensors{found}. Get a safetensors version, or convert it where you "
+                f"trust it: model.save_pretrained(folder)."
+            )
         return str(place), gguf_file
     if isinstance(name_or_path, PathLike) or text.startswith(("/", ".", "~")) or text.count("/") > 1:
         raise FileNotFoundError(f"no folder {place} with a model.")
     return text, gguf_file
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} has no config.json; name the folder that a model was saved to.")
-    if any(folder.glob("*.safetensors")):
-        return
-    pickles = sorted(p.name for p in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")))
-    found = f", only pickles ({', '.join(pickles[:3])}), which can run code when they are opened" if pickles else ""
-    raise FileNotFoundError(
-        f"{folder} has no weights in safetensors{found}. Get a safetensors version, or convert it where you trust "
-        f"it: model.save_pretrained(folder)."
-    )
-
-
-def _kind(transformers: Any, place: str, options: dict[str, Any]) -> Any:
-    """Return the class that the checkpoint was saved from, if it is one of the library's own."""
-    config = transformers.AutoConfig.from_pretrained(place, **options)
-    for name in config.architectures or []:
-        kind = getattr(transformers, name, None)
-        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
-            return kind
-    return transformers.AutoModelForCausalLM
 
 
 def _explained(place: str, error: Exception, what: str = "the model") -> Exception:
@@ -169,3 +159,32 @@ def _explained(place: str, error: Exception, what: str = "the model") -> Excepti
         f"{place!r} is not a local folder, and {what} could not be fetched from the hub: {reason} Check the name, the "
         f"network and HF_HUB_OFFLINE, or name a folder."
     )
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """Name, class, revision, dtype and a fingerprint of the weights."""
+    config = getattr(model, "config", None)
+    first = next(model.parameters(), None)
+    name = str(getattr(config, "_name_or_path", "") or "")
+    if name and Path(name).exists():  # the last part alone, which means the same on every machine
+        name = Path(name).resolve().name
+    return {
+        "model": name or type(model).__name__,
+        "architecture": type(model).__name__,
+        "commit": getattr(config, "_commit_hash", None),
+        "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
+        "weights": weights_fingerprint(model),
+    }
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """SHA-256 over names, shapes and a few values of every parameter: cheap, and changed by any training."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        digest.update(f"{name}{tuple(weight.shape)}{weight.dtype}".encode())
+        if weight.is_meta or weight.numel() == 0:
+            continue
+        flat = weight.detach().reshape(-1)
+        step = max(flat.shape[0] // _SAMPLED, 1)
+        digest.update(flat[::step][:_SAMPLED].cpu().double().numpy().tobytes())
+    return digest.hexdigest()

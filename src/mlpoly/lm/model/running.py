@@ -23,7 +23,16 @@ class Runner:
     """Calls a model, or the smallest part of it that has all the blocks if there are some, with a batch."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block] | None = None) -> None:
-        self._part: Any = model if blocks is None else _body(model, blocks)
+        self._part: Any = model
+        if blocks is not None:
+            # Without the head, which can be a third of the work, and without a decoder that is not needed.
+            body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
+            whole: Any = body if isinstance(body, nn.Module) else model
+            entries, encoder = {block.entry for block in blocks}, getattr(whole, "encoder", None)
+            main = getattr(model, "main_input_name", "input_ids")
+            if isinstance(encoder, nn.Module) and main in inspect.signature(encoder.forward).parameters:
+                whole = encoder if entries <= set(encoder.modules()) else whole
+            self._part = whole if entries <= set(whole.modules()) else model
         parameters = inspect.signature(unwrapped(self._part).forward).parameters.values()
         self._names = {p.name for p in parameters}
         self._any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
@@ -58,18 +67,6 @@ class Runner:
                 f"{type(self._part).__name__} did not run without tokens for its decoder ({error}); pass batches with "
                 f"'decoder_input_ids', or choose blocks of the encoder alone, such as 'encoder.*'."
             ) from error
-
-
-def _body(model: nn.Module, blocks: Sequence[Block]) -> nn.Module:
-    """Return the model without its head, which can be a third of the work, and without a decoder that is not needed."""
-    body = getattr(model, getattr(model, "base_model_prefix", None) or "", None)
-    whole = body if isinstance(body, nn.Module) else model
-    entries = {block.entry for block in blocks}
-    encoder = getattr(whole, "encoder", None)
-    main = getattr(model, "main_input_name", "input_ids")
-    if isinstance(encoder, nn.Module) and main in inspect.signature(encoder.forward).parameters:
-        whole = encoder if entries <= set(encoder.modules()) else whole
-    return whole if entries <= set(whole.modules()) else model
 
 
 @contextmanager

@@ -1,26 +1,33 @@
-"""Moments of the inputs of a language model's blocks, in one pass over data."""
+"""Moments of the inputs of a language model's blocks, in one pass over data, which is resumed if it is killed."""
 
-from collections.abc import Iterable, Sequence
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from numbers import Real
 from os import PathLike
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from mlpoly.errors import FileFormatError
+from mlpoly.files import make_folder
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block
 from mlpoly.inputs import MomentAccumulator
 from mlpoly.lm.distributed import exchange, gather, world
-from mlpoly.lm.model.identity import describe_model
+from mlpoly.lm.model.loading import describe_model
 from mlpoly.lm.model.running import check_reached, watching
-from mlpoly.lm.moments.block_moments import Moments
-from mlpoly.lm.moments.checkpoint import Checkpoint, Progress
+from mlpoly.lm.moments.block_moments import MOMENTS_FILE, Moments, read_moments, write_moments
 from mlpoly.lm.moments.groups import Groups, as_grouping
 from mlpoly.lm.moments.row_sums import Precision, RowSums, merge_groups
 from mlpoly.lm.text.batches import Batch, Mask, Reader
 from mlpoly.machine import versions
 from mlpoly.progress_bars import progress_bar
+
+_PATIENCE = 10  # times as long as the last save took: for large models it is not free
 
 
 def collect(
@@ -38,10 +45,9 @@ def collect(
 ) -> Moments:
     """Return mean and covariance of the inputs of every feedforward block of a model, in one pass over tokens.
 
-    The model runs in evaluation mode, without its language-model head. The inputs of an expert of a mixture are those
-    of the tokens that are routed to it; experts that get none are left out, with a warning. Under torchrun (see
-    `mlpoly.lm.distributed.initialise`) every process must be given the same batches: each runs its part of them, and
-    all return the moments of the whole.
+    The inputs of an expert of a mixture are those of the tokens that are routed to it; experts that get none are left
+    out, with a warning. Under torchrun (see `mlpoly.lm.distributed.initialise`) every process must be given the same
+    batches: each runs its part of them, and all return the moments of the whole.
 
     Parameters
     ----------
@@ -54,23 +60,21 @@ def collect(
     blocks : str or sequence of str, optional
         Names or patterns of blocks, "model.layers.*.mlp"; see `mlpoly.importers.find_blocks`. All blocks by default.
     groups : {"none", "first", "norm", "clusters"}, NormOutliers, TokenClusters or callable
-        Groups of tokens with moments of their own: none; the first token of each sequence; inputs of unusual length;
-        clusters of inputs, four by default; or a function of inputs x (n, d), positions (n,) and token ids (n,), -1
-        where there are none, that returns the number of the group of each (n,).
+        Tokens with moments of their own: none; the first of each sequence; inputs of unusual length; clusters of
+        inputs, four by default; or a function from inputs x (n, d), positions (n,) and token ids (n,), -1 where there
+        are none, to numbers of groups (n,).
     tokens : int, optional
         Number of tokens to use, exactly; by default all.
     mask : callable, optional
         Function from token ids (b, t) to booleans (b, t), which positions count besides padding:
         ``lambda ids: ids != bos``.
     precision : "single" or "double", optional
-        Precision of the products of a few thousand inputs at a time; they are added up in float64. By default double on
-        the CPU up to 1024 inputs wide, and single elsewhere: covariances are then good to about 1e-5 of the variances.
+        Precision of the products of a few thousand inputs, which are added up in float64. By default double on the CPU
+        up to 1024 inputs wide, and single elsewhere: good to about 1e-5 of the variances.
     save_to, save_every : path, float, optional
-        Folder for the result and for what is done so far, saved every so many seconds (more rarely where a save takes
-        long). If the pass is killed, the same call resumes it, unless `groups` is a function of your own: whether it
-        is still the same cannot be seen.
+        Folder for the result and for what is done so far, saved every so many seconds.
     resume : bool
-        Whether to resume the pass that `save_to` holds, instead of starting again.
+        Whether to resume the pass that `save_to` holds, unless `groups` is a function of your own.
 
     Examples
     --------
@@ -166,3 +170,89 @@ def _over_processes(found: dict[str, dict[int, MomentAccumulator]]) -> dict[str,
                     sums = MomentAccumulator.from_moments(count, sent[1 : 1 + d], sent[1 + d :].reshape(d, d))
                     merged[name] = merge_groups(merged[name], {number: sums})
     return merged
+
+
+class Progress(NamedTuple):
+    """Batches read by all processes, the hash of their tokens, and the calibration of the groups."""
+
+    batches: int = 0
+    fingerprint: str = ""
+    calibration: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+class Checkpoint:
+    """The files of one pass: one per process while it runs, "moments.safetensors" at the end; without a folder, none.
+
+    A pass is resumed only with the same `options`, which must be JSON. `every` is the time between saves, in seconds.
+    """
+
+    def __init__(self, folder: str | PathLike[str] | None, options: Mapping[str, Any], every: float) -> None:
+        wait: Any = every
+        if isinstance(wait, bool) or not isinstance(wait, Real) or not float(wait) >= 0:
+            raise ValueError(f"save_every must be a number of seconds >= 0, got {every!r}.")
+        self._folder = None if folder is None else make_folder(folder)
+        self._name = "partial-{}-of-{}.safetensors".format(*world())
+        self._options = json.loads(json.dumps(options))
+        self._every, self._took, self._last = float(every), 0.0, time.monotonic()
+
+    def start(self, resume: bool) -> tuple[dict[str, dict[int, MomentAccumulator]], Progress]:
+        """Return moments and progress that an earlier pass left; without `resume` they are deleted."""
+        if self._folder is None:
+            return {}, Progress()
+        if not resume:
+            for old in (self._folder / MOMENTS_FILE, *self._folder.glob("partial-*.safetensors")):
+                old.unlink(missing_ok=True)
+            exchange(None)  # no process may delete what another has saved since
+            return {}, Progress()
+        rank, size = world()
+        found, progress = self._read(self._folder / MOMENTS_FILE) if rank == 0 else ({}, Progress())
+        # A finished pass counts once: rank 0 has its moments, and the others pass over its batches.
+        first = Progress(*exchange(progress)[0])
+        if first.batches:
+            return found, first
+        other = [p for p in self._folder.glob("partial-*.safetensors") if f"-of-{size}." not in p.name]
+        if other:
+            raise ValueError(
+                f"{self._folder} holds a pass of {other[0].stem.rsplit('-', 1)[1]} processes, now there are {size}. "
+                f"Use as many, or start again with resume=False or another save_to."
+            )
+        return self._read(self._folder / self._name)
+
+    def _read(self, path: Path) -> tuple[dict[str, dict[int, MomentAccumulator]], Progress]:
+        if not path.exists():
+            return {}, Progress()
+        moments, state = read_moments(path)
+        if "progress" not in state:
+            raise FileFormatError(f"{path} has no progress of a pass; start again with resume=False.")
+        for key, value in self._options.items():
+            before = state["options"].get(key)
+            if before != value:
+                raise ValueError(
+                    f"{path.parent} holds a pass with other options: {key} was {before!r:.80}, now it is "
+                    f"{value!r:.80}. Use the same, or start again with resume=False or another save_to (in a study "
+                    f"--restart or another --out)."
+                )
+        return {name: dict(parts) for name, parts in moments.blocks.items()}, Progress(*state["progress"])
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        waited = time.monotonic() - self._last
+        return self._folder is not None and waited >= max(self._every, _PATIENCE * self._took)
+
+    def save(self, moments: Moments, progress: Progress) -> None:
+        """Keep what this process has so far."""
+        began = time.monotonic()
+        assert self._folder is not None
+        write_moments(self._folder / self._name, moments, {"options": self._options, "progress": progress})
+        self._last = time.monotonic()
+        self._took = self._last - began if self._every else 0.0
+
+    def finish(self, moments: Moments, progress: Progress) -> None:
+        """Keep the moments of all processes, and delete the files of the way there."""
+        if self._folder is None:
+            return
+        if world().rank == 0:
+            write_moments(self._folder / MOMENTS_FILE, moments, {"options": self._options, "progress": progress})
+        exchange(None)  # the others wait for rank 0
+        (self._folder / self._name).unlink(missing_ok=True)

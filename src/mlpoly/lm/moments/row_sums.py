@@ -50,24 +50,19 @@ class RowSums:
         else:
             self._multiply([*self._waiting, rows])
 
-    def _begin(self, wide: Tensor) -> None:
-        """Choose shift and precision, and make room for the sums."""
-        d, device = wide.shape[1], wide.device
-        choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
-        self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
-        home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
-        # Rounded to float32, so that it is the same number in both precisions.
-        self._shift = wide.mean(0).float().to(home).double()
-        options: dict[str, Any] = {"dtype": torch.float64, "device": home}
-        self._product, self._sum = torch.zeros(d, d, **options), torch.zeros(d, **options)
-
     def _multiply(self, parts: list[Tensor]) -> None:
         self._waiting = []
         for piece in (parts[0] if len(parts) == 1 else torch.cat(parts)).split(_AT_MOST):
             wide = piece.to(torch.promote_types(piece.dtype, torch.float32))
             if self._shift is None:
-                self._begin(wide)
-            assert self._shift is not None
+                d, device = wide.shape[1], wide.device
+                choice = "double" if device.type == "cpu" and d <= _NARROW else "single"
+                self._dtype = torch.float64 if (self._precision or choice) == "double" else torch.float32
+                home = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no float64
+                # Rounded to float32, so that it is the same number in both precisions.
+                self._shift = wide.mean(0).float().to(home).double()
+                options: dict[str, Any] = {"dtype": torch.float64, "device": home}
+                self._product, self._sum = torch.zeros(d, d, **options), torch.zeros(d, **options)
             work = torch.promote_types(wide.dtype, self._dtype)  # narrowed only when the mean is gone
             shifted = (wide.to(work) - self._shift.to(work).to(wide.device)).to(self._dtype)
             with exact_products(shifted.device):

@@ -101,11 +101,9 @@ def attribute(
 ) -> Attribution:
     """Return what every degree of every block adds to the logit of a token, at each position of a prompt.
 
-    The blocks see the activations of the original model, nothing is grafted. Only the direct path is counted: block,
-    residual stream, final norm, unembedding; what later blocks make of a block's output counts as theirs. The divisor
-    of the final norm is that of the whole model at this position, so that contributions are linear in the blocks'
-    outputs and add up: degrees to the polynomial's output, blocks to the sum of their outputs. ``print`` shows a table
-    of the tokens, ``rows()`` has every block by itself.
+    Nothing is grafted, and only the direct path is counted: block, residual stream, final norm, unembedding. The
+    divisor of the final norm is that of the whole model at this position, so that contributions add up: degrees to the
+    polynomial's output, blocks to the sum of their outputs. ``rows()`` has every block by itself.
 
     Parameters
     ----------
@@ -119,7 +117,7 @@ def attribute(
         Id of the token whose logit is taken apart. By default that of the token that follows, and at the last
         position the one that the model finds most likely.
     tokenizer : tokenizer, sequence of str or None
-        Tokenizer of the prompt and source of the texts of tokens; a list of texts (`vocabulary`) is enough for ids.
+        Tokenizer of the prompt, and source of the texts of tokens, for which a list is enough.
     centred : bool
         Take the logit less the mean of all logits, which the softmax does not see.
     """

@@ -11,7 +11,7 @@ from mlpoly.arrays import as_integer, to_numpy
 from mlpoly.features import decompose, eigenfeatures, principal_forms
 from mlpoly.importers.torch import PolynomialModule
 from mlpoly.inputs import Gaussian
-from mlpoly.lm.model.identity import weights_fingerprint
+from mlpoly.lm.model.loading import weights_fingerprint
 from mlpoly.lm.model.tracing import NO_PATH, Trace, trace, unembedding
 from mlpoly.lm.reading.attribution import polynomials_of
 from mlpoly.lm.reading.feature_set import FeatureKind, FeatureSet, blocks_named
@@ -106,7 +106,13 @@ def block_features(
         label, terms = "term", decompose(quadratic, k, under)
         vectors, writes = terms.vectors, terms.writes
     elif kind == "direction":
-        label, vectors = "direction", _whitened(directions, under)
+        if directions is None:
+            raise ValueError("give directions (m, d) in the space of the block's inputs for the kind 'direction'.")
+        rows = torch.atleast_2d(torch.as_tensor(to_numpy(directions))).to(under.mean)
+        if rows.ndim != 2 or rows.shape[1] != under.dim:
+            raise ValueError(f"directions has shape {tuple(rows.shape)}, expected (m, {under.dim}).")
+        rows = rows * under.root if under.root.ndim == 1 else rows @ under.root
+        label, vectors = "direction", nn.functional.normalize(rows)
     elif kind == "pca":
         label, vectors = "component", torch.linalg.eigh(under.covariance.double())[1].T.flip(0)[:k]
     else:
@@ -145,16 +151,6 @@ def _towards(
         raise ValueError(f"token is {max(ids)}, but the model knows the tokens 0 to {len(weight) - 1}.")
     rows = logit_directions(model, block, weight[ids], wiring)
     return rows[0] if difference is None else rows[0] - rows[1], f"towards {' − '.join(f'#{i}' for i in ids)},"
-
-
-def _whitened(directions: Any, inputs: Gaussian) -> Tensor:
-    """Directions (m, d) of the inputs that are read, as unit vectors in whitened coordinates."""
-    if directions is None:
-        raise ValueError("give directions (m, d) in the space of the block's inputs for the kind 'direction'.")
-    rows = torch.atleast_2d(torch.as_tensor(to_numpy(directions))).to(inputs.mean)
-    if rows.ndim != 2 or rows.shape[1] != inputs.dim:
-        raise ValueError(f"directions has shape {tuple(rows.shape)}, expected (m, {inputs.dim}).")
-    return nn.functional.normalize(rows * inputs.root if inputs.root.ndim == 1 else rows @ inputs.root)
 
 
 def _principal(quadratic: RidgePolynomial, inputs: Gaussian, k: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -70,19 +70,17 @@ def check_features(
 
     The model runs with each feature removed by `steer`, at all tokens at once. Two changes are predicted: of the
     block's output, the change of the feature's amount times what it writes; and of the logits less their mean, by the
-    direct path alone: residual stream, final norm with its divisor at this token, unembedding. What later blocks make
-    of the change is measured but not predicted, so that less than 1 is to be expected in early blocks.
+    direct path alone. What later blocks make of the change is measured but not predicted, so that less than 1 is to be
+    expected in early blocks. By itself the direct path is checked where what the feature writes is taken out of the
+    block's output.
 
-    A feature that reads a direction is its square alone, and moving the input also changes what is odd in its value z.
-    So the square is compared with the even part of the block, (f(z) + f(-z)) / 2 - f(0), and with `polys` the change of
-    the whole polynomial is compared as well. The direct path by itself is checked where what the feature writes is
-    taken out of the block's output: the one score that means the same for all kinds.
+    Moving the input along a direction also changes what is odd in the feature's value z. So its square is compared with
+    the even part of the block, (f(z) + f(-z)) / 2 - f(0), and with `polys` the change of the whole polynomial as well.
 
     Parameters
     ----------
     model, features, batches
-        The language model, best in float32, as changes can be smaller than what 16 bits round; a FeatureSet of it, or
-        several; and batches of tokens, as `collect` takes them.
+        The language model, best in float32; a FeatureSet of it, or several; and batches, as `collect` takes them.
     polys : Conversion or mapping, optional
         Polynomials of the blocks by name, for the scores of whole polynomials.
     tokens : int

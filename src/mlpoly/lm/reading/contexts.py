@@ -155,7 +155,12 @@ class _Reading:
 
         def side(sign: int, r: int) -> tuple[Context, ...]:
             top, ids, values = (part[:, r] for part in self._best[sign])
-            return tuple(_context(ids[m], values[m], self._window[0], text) for m in top.isfinite().nonzero()[:, 0])
+            found = []
+            for m in top.isfinite().nonzero()[:, 0].tolist():
+                there = (ids[m] >= 0).nonzero()[:, 0].tolist()
+                words = tuple(text(int(ids[m, i])) for i in there)
+                found.append(Context(words, tuple(values[m][there].tolist()), there.index(self._window[0])))
+            return tuple(found)
 
         return [
             FeatureReading(
@@ -175,8 +180,3 @@ class _Reading:
             )
             for r, name in enumerate(features.names)
         ]
-
-
-def _context(ids: Tensor, values: Tensor, before: int, text: Callable[[int], str]) -> Context:
-    there = (ids >= 0).nonzero()[:, 0].tolist()
-    return Context(tuple(text(int(ids[i])) for i in there), tuple(values[there].tolist()), there.index(before))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mlpoly.importers import find_blocks
 from mlpoly.importers.blocks import Block, listed
-from mlpoly.lm.model.identity import weights_fingerprint
+from mlpoly.lm.model.loading import weights_fingerprint
 from mlpoly.tables import Table, Tabular
 
 FeatureKind = Literal["principal", "token", "term", "form", "neuron", "direction", "pca", "random"]

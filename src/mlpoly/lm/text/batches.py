@@ -158,8 +158,22 @@ class Reader:
         if "input_ids" in inputs:
             batch = self._batch(inputs, "", None if self._budget is None else self._budget - self.tokens, decoder)
         else:
-            batch = self._without_tokens(inputs, decoder)
-            self._hash_tensors(inputs)
+            # Images, sounds or embeddings, whose positions only the model knows.
+            main = next((name for name, value in inputs.items() if value.is_floating_point() and value.ndim > 1), None)
+            if main is None:
+                raise ValueError(
+                    f"batch {self.batches} has neither 'input_ids' nor another input of floats, only {sorted(inputs)}."
+                )
+            if self._budget is not None or self._mask is not None:
+                raise ValueError(
+                    f"batch {self.batches} has no 'input_ids', only {sorted(inputs)}, so that tokens= and mask= do not "
+                    f"apply; pass fewer batches instead."
+                )
+            none = torch.zeros(0, dtype=torch.long)
+            batch = Batch(self.batches, inputs, (len(inputs[main]), 0), none, none, none, decoder, main)
+            for name, value in sorted(inputs.items()):
+                self._hash.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+                self._hash.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         self.batches += 1
         self.of_tokens = self.of_tokens and batch.of_tokens
         self.tokens += batch.kept.shape[0] if batch.of_tokens else batch.shape[0]
@@ -200,23 +214,3 @@ class Reader:
             counted = attended & found
         places = _places(attended, counted, ids, budget)
         return Batch(self.batches, inputs, (ids.shape[0], ids.shape[1]), **places, decoder=decoder)
-
-    def _without_tokens(self, inputs: dict[str, Tensor], decoder: Batch | None) -> Batch:
-        """Return a batch of images, sounds or embeddings, whose positions only the model knows."""
-        main = next((name for name, value in inputs.items() if value.is_floating_point() and value.ndim > 1), None)
-        if main is None:
-            raise ValueError(
-                f"batch {self.batches} has neither 'input_ids' nor another input of floats, only {sorted(inputs)}."
-            )
-        if self._budget is not None or self._mask is not None:
-            raise ValueError(
-                f"batch {self.batches} has no 'input_ids', only {sorted(inputs)}, so that tokens= and mask= do not "
-                f"apply; pass fewer batches instead."
-            )
-        none = torch.zeros(0, dtype=torch.long)
-        return Batch(self.batches, inputs, (len(inputs[main]), 0), none, none, none, decoder, main)
-
-    def _hash_tensors(self, inputs: dict[str, Tensor]) -> None:
-        for name, value in sorted(inputs.items()):
-            self._hash.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-            self._hash.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -103,7 +103,12 @@ class TokenBatches:
 
     def _sequences(self) -> Iterator[np.ndarray]:
         """Give all sequences; the end of the text, too short for one, is dropped unless it is all there is."""
-        before, after = self._around() if self.bos else ([], [])
+        before, after = list[int](), list[int]()  # what the tokenizer puts around a text
+        if self.bos:
+            plain, full = self._encode("a"), self._encode("a", special=True)
+            starts = (i for i in range(len(full) - len(plain) + 1) if full[i : i + len(plain)] == plain)
+            if (start := next(starts, None)) is not None:
+                before, after = full[:start], full[start + len(plain) :]
         room = self.length - len(before) - len(after)
         if room < 1:
             raise ValueError(
@@ -146,14 +151,6 @@ class TokenBatches:
         # transformers warns of texts longer than its model can take at once; this one is cut afterwards.
         quiet = {"verbose": False} if hasattr(self.tokenizer, "model_max_length") else {}
         return list(self.tokenizer.encode(text, add_special_tokens=special, **quiet))
-
-    def _around(self) -> tuple[list[int], list[int]]:
-        """Return the tokens that the tokenizer puts before and behind a text."""
-        plain, full = self._encode("a"), self._encode("a", special=True)
-        for start in range(len(full) - len(plain) + 1):
-            if full[start : start + len(plain)] == plain:
-                return full[:start], full[start + len(plain) :]
-        return [], []
 
 
 def split_text(text: str, held_out: float = 0.1) -> tuple[str, str]:

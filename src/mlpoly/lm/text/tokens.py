@@ -30,10 +30,13 @@ def token_text(source: Any) -> Callable[[int], str]:
     """Return a function from token ids to their texts, by a tokenizer or a list of texts; without one, numbers."""
     if source is None:
         return lambda i: f"#{i}"
-    if not hasattr(source, "decode"):
-        return lambda i: _byte(source[i]) if i < len(source) else f"#{i}"
 
     def text(i: int) -> str:
+        if not hasattr(source, "decode"):
+            piece = source[i] if i < len(source) else f"#{i}"
+            # A piece such as "<0x0A>" of SentencePiece stands for a character, if it is one of ASCII.
+            found = re.fullmatch(r"<0x([0-7][0-9A-F])>", piece)
+            return chr(int(found[1], 16)) if found else piece
         piece = source.convert_ids_to_tokens(i)
         if piece is None or "▁" in piece:  # SentencePiece: decoding one token would lose the space before it
             return f"#{i}" if piece is None else piece.replace("▁", " ")
@@ -41,12 +44,6 @@ def token_text(source: Any) -> Callable[[int], str]:
         return piece if "\ufffd" in decoded or not decoded else decoded  # a part of a character has no text
 
     return text
-
-
-def _byte(piece: str) -> str:
-    """A piece such as "<0x0A>" of SentencePiece as the character that it stands for, if it is one of ASCII."""
-    found = re.fullmatch(r"<0x([0-7][0-9A-F])>", piece)
-    return chr(int(found[1], 16)) if found else piece
 
 
 def vocabulary(path: str | PathLike[str]) -> list[str]:

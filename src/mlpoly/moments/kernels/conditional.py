@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -83,11 +83,10 @@ def power_series(activation: Activation, units: Units, centres: Array, powers: i
     for part in chunks(units.size, _UNITS):
         some = _some(units, part)
         t, power = _unit_nodes(activation, some)
-        polynomials = list(hermite(t, degree))
         value = activation(some.means + some.scales * t) - centres[part]
         series = []
         for _ in range(powers + 1):
-            series.append(xp.stack([xp.sum(power * he, axis=0) for he in polynomials]))
+            series.append(hermite(t, degree, power, read=partial(xp.sum, axis=0)))
             power = power * value
         out.append(series)
     return [xp.concat(series, axis=1) for series in zip(*out, strict=True)]

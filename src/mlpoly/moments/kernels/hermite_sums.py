@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from mlpoly.arrays import Array, chunks, namespace
+from mlpoly.arrays import Array, chunks, decidable, eye, namespace
 from mlpoly.moments.kernels.conditional import Pairs, filled, pair_moments
 from mlpoly.records import map_arrays, replace
 from mlpoly.units import Angles, decay, terms_between
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlpoly.moments.expansion import Expansion
 
 _CUTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)  # the series of a pair stops at one of these
+TRACED = 128  # where values cannot be looked at, every pair gets this many terms
 _LONG = 256  # beyond, only if there are many pairs that need them
 _MANY = 1 / 8  # pairs of a chunk for each unit of the layer: integrating so many takes as long as a long series
 _FEW = 1 / 16  # of the pairs of a chunk get more terms pair by pair, which costs several times as much for each
@@ -49,6 +50,13 @@ def remainder(
         cut = max(longest, degree)
         exact = any(e.activation is None and e.beyond is None and e.longest <= cut for e in (one, two))
         return terms(cut), None if exact else bound_at(cut)
+    if not decidable(angles.rho):  # as under jax.jit
+        cut = max(min(TRACED, longest), degree)
+        matrix, bound = terms(cut), bound_at(cut)
+        if own and rows == columns:
+            same = eye(matrix.shape[0], matrix) > 0
+            matrix, bound = xp.where(same, one.rests(degree)[rows] ** 2, matrix), xp.where(same, 0.0, bound)
+        return matrix, bound
     shape = (rows.stop - rows.start, columns.stop - columns.start)
     # Of a symmetric chunk, the pairs that are needed.
     upper = None

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, decidable, eye, namespace
+from mlpoly.arrays import Array, add_product, decidable, eye, namespace, scan
 from mlpoly.arrays.gaps import add_scaled
 from mlpoly.moments.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
@@ -175,8 +175,9 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     length = 1 - start
     # The first nodes underflow in float32, and k / q must stay finite.
     smallest = rho * 0 + float(xp.finfo(rho.dtype).smallest_normal)
-    ramps = steps = mixed = rho * 0
-    for v, w in nodes:
+
+    def add_node(sums: tuple[Array, Array, Array], v: Any, w: Any) -> tuple[tuple[Array, Array, Array], None]:
+        ramps, steps, mixed = sums
         tau = add_scaled(start, length, v)
         q = add_product(smallest, tau, tau)
         k = 1 + q
@@ -188,7 +189,10 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
             steps, tilt = add_scaled(steps, density, w), q * (x + y)
             # 4 q / (1 + q) times (x - r y) / (1 - r^2) for a jump of the row unit; with x and y swapped for the other.
             jumps = one.value * two.slope * (tilt + gap) + sign * one.slope * two.value * (tilt - gap)
-            mixed = add_product(mixed, ramp * ratio, jumps, w)
+            mixed = add_scaled(mixed, ramp * ratio * jumps, w)
+        return (ramps, steps, mixed), None
+
+    (ramps, steps, mixed), _ = scan(add_node, (rho * 0, rho * 0, rho * 0), *zip(*nodes, strict=True))
     unit = length * (1 / math.pi)
     total = (one.slope * two.slope) * ramps
     if one.value is not None and two.value is not None:

@@ -112,7 +112,7 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
         Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
     ]
     chart = Chart("Fractions of every block's variance by degree", panels, ("Degrees",))
-    page.section("spectrum", "How much of each block lives at each degree", "Degree spectrum").add(
+    page.section("spectrum", "How much of each block each degree explains", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
         "says in advance what a polynomial of any degree leaves unexplained there.",
         figure(plot("plot-spectrum", chart), f"Sums over the weights, no samples. {LEGEND}"),

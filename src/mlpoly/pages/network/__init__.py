@@ -34,21 +34,16 @@ def report(
 ) -> Path:
     """Write one self-contained page about a network: its polynomial, how good it is, and what it says.
 
-    The page has the formula of the closest polynomial in its strongest terms, how much of the network lives at each
-    degree, errors in closed form and on the data, interactions of the inputs, eigenfeatures, response curves, and
-    single predictions taken apart. It opens without a network connection.
-
     Parameters
     ----------
     net : network, torch module, scikit-learn estimator or path
         Anything that `from_torch` or `from_sklearn` takes, or a file: .safetensors and .pt with weights, or .onnx.
         Nothing in a file is run.
     x : array (n, d), (n, rows, columns) or DataFrame
-        Data; integers are fine, and columns of a DataFrame become the names.
+        Data; columns of a DataFrame become the names.
     labels : array (n,) or (n, o), optional
-        Classes, as numbers of outputs or as words, or values to predict: the page then has accuracies or R². A
-        network that does not know the words needs `outputs`, which says whose they are. A single output says yes where
-        it is positive; if it is a sigmoid, where it is above one half.
+        Classes, as numbers of outputs or as words (whose order `outputs` gives, where the network does not know it), or
+        values to predict: the page then has accuracies or R².
     names : sequence of str, optional
         Names of the inputs.
     image_shape : (int, int), optional
@@ -60,8 +55,8 @@ def report(
     inputs : Gaussian, GaussianMixture or Samples, optional
         Distribution to fit under; by default the Gaussian with the mean and covariance of x.
     outputs : sequence of str, optional
-        Names of the outputs, in their order; by default those of the classes. The name of a single output is that of
-        the class for which it is large.
+        Names of the outputs; by default those of the classes. A single output has that of the class for which it is
+        large.
     examples : int
         Largest number of predictions to take apart.
     activation, layout : str, optional

@@ -1,4 +1,4 @@
-"""How much of the network lives at each degree, and how far its polynomials are off."""
+"""How much of the network each degree explains, and how far its polynomials are off."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarith
 
 def degree_section(page: Page, subject: Subject, fits: Fits) -> None:
     """Fractions of the variance by degree as bars, errors as curves, and both in a table with the labels."""
-    section = page.section("degrees", "How much lives at each degree", "Degrees")
+    section = page.section("degrees", "How much each degree explains", "Degrees")
     section.add(
         "The best polynomial of a degree explains a part of the variance of the network’s outputs. What it leaves is "
         "the fraction of variance unexplained (FVU): 0 for a perfect copy, 1 for the best constant, and more where it "
@@ -63,8 +63,8 @@ def degree_section(page: Page, subject: Subject, fits: Fits) -> None:
     notes = []
     if unseen:
         notes.append(
-            "A polynomial knows only the mean and covariance of the rows, not the network’s outputs on them. For the "
-            "column of unseen rows it knew those of one half, and its error was measured on the other."
+            "The polynomials are made of the weights and of the mean and covariance of the rows. For unseen rows, mean "
+            "and covariance are those of one half of them, and the error is measured on the other half."
         )
     if subject.task is not None:
         notes.append("The labels are those that were given, whether or not the network was trained on these rows.")

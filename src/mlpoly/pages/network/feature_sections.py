@@ -21,7 +21,7 @@ from mlpoly.pages.toolkit.widgets import LEGEND, figure, picture_row
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
-_ENTRIES = 6  # inputs named for each feature
+_ENTRIES, _SHORT = 6, 0.03  # inputs named for each feature, and the correlation below which one is not
 _INPUTS = 4  # single inputs to move along
 _POINTS = 49  # of a curve
 
@@ -48,7 +48,9 @@ def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int
         fractions = 2 * np.asarray(found.values) ** 2 / (variance[i] or 1.0)
         # The first, and whatever else can be seen beside it.
         keep = [j for j in range(len(fractions)) if abs(found.values[j]) > _SEEN * abs(found.values[0])]
-        words = [f"{signed(float(found.values[j]))}, {percent(float(fractions[j]), None)}" for j in keep]
+        words = [
+            f"adds {signed(float(found.values[j]))}, {percent(float(fractions[j]), None)} of the variance" for j in keep
+        ]
         patterns = np.asarray(found.directions)
         if subject.image_shape is not None:
             shown = [
@@ -65,9 +67,8 @@ def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int
         else "The bars are correlations of the feature with the inputs; as it enters squared, signs may be exchanged. "
     )
     caption = (
-        f"{what}The first number is the eigenvalue, in units of the output: what the feature adds at one standard "
-        "deviation. The second is the fraction of the output’s variance on the data that it would have by itself under "
-        "a Gaussian."
+        f"{what}What a feature adds at one standard deviation is its eigenvalue. Its variance under a Gaussian, by "
+        "itself, is a fraction of the output’s variance on the data."
     )
     page.section("features", "Eigenfeatures", "Eigenfeatures").add(
         "The quadratic part of an output is a weighted sum of squares of a few directions in input space, uncorrelated "
@@ -80,7 +81,7 @@ def _named(subject: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
     """One feature of tabular data: its correlations with the inputs."""
     s = subject.spread
     correlations = np.divide(pattern, s, out=np.zeros_like(pattern), where=s > 0)
-    order = [k for k in np.argsort(-np.abs(correlations), kind="stable")[:_ENTRIES] if correlations[k] != 0]
+    order = [k for k in np.argsort(-np.abs(correlations), kind="stable")[:_ENTRIES] if abs(correlations[k]) > _SHORT]
     parts = [Part(subject.names[k], float(correlations[k])) for k in order]
     return element("div", element("h4", f"{j + 1}: {words}"), ranking_html(Ranking(parts), 1.0), class_="card")
 

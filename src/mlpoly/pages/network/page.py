@@ -11,6 +11,7 @@ from mlpoly.pages.network.degree_section import degree_section
 from mlpoly.pages.network.example_section import example_section
 from mlpoly.pages.network.feature_sections import feature_section, response_section, strongest_features
 from mlpoly.pages.network.fits import Fits
+from mlpoly.pages.network.importance_section import conclusion, importance_of, importance_section
 from mlpoly.pages.network.shape_section import shape_section
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.summary import describe_inputs, summary
@@ -34,9 +35,12 @@ def write_page(
     """Write the page of `mlpoly.report`; `tick` is told what comes next, and `began` is when the work did."""
     began = time.perf_counter() if began is None else began
     page = Page(title, style=STYLE)
-    page.introduce(*summary(subject, fits))
     tick("curves")
-    shape_section(page, subject, fits)
+    importance = importance_of(subject, fits)
+    page.introduce(*summary(subject, fits, None if importance is None else conclusion(subject, fits, importance)))
+    if importance is not None:
+        importance_section(page, importance)
+        shape_section(page, subject, fits, importance.curves, importance.on_rows)
     tick("terms")
     terms = strongest_terms(subject, fits)
     formula_section(page, subject, fits, terms)

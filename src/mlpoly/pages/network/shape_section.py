@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from mlpoly import records
 from mlpoly.charts.chart import Chart, shortened
-from mlpoly.inputs import Gaussian, Samples
-from mlpoly.measures import AdditiveModel, additive
-from mlpoly.networks import Layer, check_network
+from mlpoly.inputs import Gaussian
+from mlpoly.measures import AdditiveModel
 from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.network.summary import describe_inputs
@@ -18,18 +16,10 @@ from mlpoly.pages.toolkit.widgets import figure, table
 from mlpoly.scores import fvu_of_outputs
 
 _INPUTS = 8  # curves of an output
-_MOST = 100  # inputs of a table; more are pixels or the like
 
 
-def shape_section(page: Page, subject: Subject, fits: Fits) -> None:
+def shape_section(page: Page, subject: Subject, fits: Fits, model: AdditiveModel, on_rows: bool) -> None:
     """Curves of the strongest inputs and what all of them explain, for tables."""
-    varying = subject.spread > 0
-    if subject.image_shape is not None or not 2 <= varying.sum() <= _MOST or len(varying) > _MOST:
-        return
-    layer = isinstance(check_network(subject.net), Layer)
-    on_rows = isinstance(subject.inputs, Samples) or not layer
-    model = additive(subject.net, fits.rows if on_rows else subject.inputs)
-    model = records.replace(model, names=subject.names)
     section = page.section("shapes", "One curve for each input", "Curves")
     where = "on the rows of data" if on_rows else f"under {describe_inputs(subject.inputs)}, in closed form"
     weight = np.asarray(model.variance) / np.sum(model.variance)
@@ -41,7 +31,7 @@ def shape_section(page: Page, subject: Subject, fits: Fits) -> None:
     if not on_rows:
         left = float(fvu_of_outputs(fits.values, np.asarray(model(fits.rows))))
         said += f"; on the rows of data themselves, {percent(1 - left, None)}"
-    how = "exact" if layer and isinstance(subject.inputs, Gaussian) else "polynomials of degree 8"
+    how = "exact" if not on_rows and isinstance(subject.inputs, Gaussian) else "polynomials of degree 8"
     section.add(f"{said}. The rest is interactions. The curves are {how}.")
     caption = (
         "What each input adds to an output, over three standard deviations on either side of its mean, the strongest "

@@ -11,7 +11,7 @@ from mlpoly.measures.fvu import far_apart
 from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject
-from mlpoly.pages.toolkit.numbers import counted, listing, number, percent
+from mlpoly.pages.toolkit.numbers import counted, number, percent
 from mlpoly.pages.toolkit.widgets import facts, tiles
 
 
@@ -29,67 +29,61 @@ def describe_inputs(inputs: Inputs) -> str:
     return "samples"
 
 
-def summary(subject: Subject, fits: Fits) -> tuple[str | Markup, ...]:
-    """A paragraph, numbers to remember, and what they are of."""
+def summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str | Markup, ...]:
+    """What to conclude, numbers to remember, and what they are of."""
     best, name = fits.errors[-1], degree_name(fits.degree)
     polynomial = f"polynomial of {name}" if name.startswith("degree") else f"{name} polynomial"
-    degrees = {1: "1", 2: "1 and 2"}.get(fits.degree, f"1 to {fits.degree}")
     under = (
         "a Gaussian with the mean and covariance of the data" if subject.estimated else describe_inputs(subject.inputs)
     )
     n, d, o = len(subject.x), subject.net.dim_in, subject.net.dim_out
-    said = (
-        f"This page reads a neural network as polynomials. It has {counted(d, 'input')} and {counted(o, 'output')}; "
-        f"the data are {counted(n, 'row')}. From its weights, the polynomials of degree "
-        f"{degrees} were computed that are closest to it in mean square under {under}."
+    pictures = ", pictures of {} × {} pixels".format(*subject.image_shape) if subject.image_shape else ""
+    said = conclusion or (
+        f"The network has {counted(d, 'input')}{pictures}, and {counted(o, 'output')}. What an output depends on is "
+        "below: first in the linear part of its polynomial, then in eigenfeatures, whose squares it adds up."
     )
-    items = []
+    items, notes = [], []
     if fits.spectrum is not None or fits.errors[0].under_inputs.standard_error is not None:
         if fits.spectrum is not None:
             parts, remark = list(map(float, fits.spectrum.overall[:3])), "of all outputs, under the Gaussian, exact"
         else:
             errors = [1.0, *(float(e.under_inputs) for e in fits.errors)]
             parts, remark = [one - two for one, two in pairwise(errors)], "of all outputs, on samples of the inputs"
-        rest = 1 - sum(parts)
-        shown = [f"{percent(part, None)} is {degree_name(k + 1)}" for k, part in enumerate(parts) if part > ROUNDING]
-        shown += [f"{percent(rest, None)} lies above degree {len(parts)}"] if rest > ROUNDING else []
-        said += f" Of the variance of its outputs there, {listing(shown)}."
-        for k, part in enumerate(parts[:2], 1):
+        for k, part in enumerate(parts[: 1 if subject.task == "classes" else 2], 1):
             items.append((percent(part, None), f"of the variance is {degree_name(k)}", remark))
     left = missed(float(best.on_data))
-    said += f" On the rows of data themselves, the {polynomial} leaves {left} of the variance unexplained."
     if isinstance(subject.inputs, Gaussians) and far_apart(best.under_inputs, best.on_data):
-        said += (
-            f" Under {describe_inputs(subject.inputs)} it would be {missed(float(best.under_inputs))}: the data are "
+        notes.append(
+            f"The {polynomial} leaves {left} of the variance on the data unexplained, and would leave "
+            f"{missed(float(best.under_inputs))} under {describe_inputs(subject.inputs)}: the data are "
             f"not like that where the network bends. Trust the numbers on the data, and use a fit on them, "
             f"mp.fit(net, x, {fits.degree})."
         )
     if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) < ROUNDING:
-        said += f" The network is a polynomial: of degree {fits.written.degree}, up to rounding."
+        notes.append(f"The network is a polynomial: of degree {fits.written.degree}, up to rounding.")
     items.append((left, f"unexplained by the {polynomial}", "on the data"))
     if fits.score is not None and best.score is not None:
         show, what = (percent, "correct") if subject.task == "classes" else (number, "R² with the labels")
         items += [(show(fits.score), what, "the network, on the data")]
         items += [(show(best.score), what, f"the {polynomial}, on the data")]
         if _is_useless(subject, fits.score):
-            said += (
-                " The network itself is no better than a constant on these data: was it trained on scaled inputs or "
+            notes.append(
+                "The network itself is no better than a constant on these data: was it trained on scaled inputs or "
                 "targets? Pass the data as they were in training, or put the scaler into the network (an nn.Linear in "
                 "PyTorch, a Pipeline in scikit-learn)."
             )
     if subject.task == "classes" and best.agreement is not None:
-        said += f" It gives the network’s answer on {percent(best.agreement)} of them."
+        items.append((percent(best.agreement), "the network’s answer", f"given by the {polynomial}, on the data"))
     close = "least squares" if isinstance(check_network(subject.net), Layer) else "close to least squares"
-    pictures = ", pictures of {} × {} pixels".format(*subject.image_shape) if subject.image_shape else ""
-    labels = f"{len(subject.outputs) if o > 1 else 2} classes" if subject.task == "classes" else subject.task or ""
+    labels = {"classes": f"{max(o, 2)} classes", "values": "numbers to predict"}.get(subject.task or "", "")
     kinds = {
         "Network": repr(subject.net),
         "Data": f"{counted(n, 'row')} of {counted(d, 'input')}{pictures}",
-        "Polynomials": f"{close} under {under}",
+        "Polynomials": f"up to degree {fits.degree}, {close} under {under}",
         "Labels": labels,
         "Pictures": f"of the {len(fits.shown)} outputs of largest variance" if len(fits.shown) < o else "",
     }
-    return said, tiles(items), facts(kinds)
+    return said, tiles(items), *notes, facts(kinds)
 
 
 def _is_useless(subject: Subject, score: float) -> bool:

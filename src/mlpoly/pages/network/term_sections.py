@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -22,7 +23,8 @@ from mlpoly.pages.toolkit.plot import heat_maps
 from mlpoly.pages.toolkit.widgets import figure, formula, panels, picture_row, table, variable
 
 _WRITTEN = 10  # terms of a formula
-_RANKED = 20  # terms of a ranking
+_RANKED, _PAIRS = 20, 8  # terms, and pairs of inputs, of a ranking
+_SEEN = 0.04  # of the longest bar: what is shorter is left out
 _CROSSED = 40  # inputs of a heat map
 _HEAT = ramp("ffffff fddbc7 f4a582 d6604d b2182b 67001f")
 
@@ -87,7 +89,7 @@ def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int
 
 
 def _formula_caption(subject: Subject, fits: Fits) -> str:
-    said = "Terms by the size of their effect, the standard deviation that each has by itself."
+    said = "The largest effects come first. The effect of a term is its standard deviation under the inputs."
     if subject.image_shape is not None:
         said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
     if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
@@ -116,19 +118,23 @@ def terms_section(page: Page, subject: Subject, terms: Mapping[int, Terms]) -> N
     """The strongest terms of every output as bars."""
     items = []
     for i, found in terms.items():
-        parts = []
-        for term in (term for term in found if term.effect != 0):
-            remark = f"coefficient {number(term.coefficient)}, {percent(term.fraction)} of variance"
-            parts.append(Part(term.name, term.effect, remark))
-        items.append((i, ranking_html(Ranking(parts)) if parts else element("p", "This output is constant.")))
+        items.append((i, _ranking(found) or element("p", "This output is constant.")))
     caption = (
         "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
         "in units of the output, red where more of it raises the output. Terms are correlated, so that their fractions "
-        "of the variance need not add up to 100 %."
+        "of the variance need not add up to 100 %. Shorter bars than one in twenty-five of the longest are left out."
     )
     page.section("terms", "Strongest terms", "Terms").add(
         figure(one_for_each("terms-output", subject, items), caption),
     )
+
+
+def _ranking(terms: Terms) -> Markup | None:
+    """Effects as bars, as far as they can be seen beside the largest."""
+    seen = [term for term in terms if abs(term.effect) > _SEEN * abs(terms[0].effect)]
+    remarks = [f"coefficient {number(t.coefficient)}, {percent(t.fraction, None)} of variance" for t in seen]
+    parts = [Part(term.name, term.effect, remark) for term, remark in zip(seen, remarks, strict=True)]
+    return ranking_html(Ranking(parts)) if parts else None
 
 
 def interaction_section(page: Page, subject: Subject, fits: Fits) -> None:
@@ -174,4 +180,10 @@ def interaction_section(page: Page, subject: Subject, fits: Fits) -> None:
     caption += "On the diagonal are squares. Red raises the output, blue lowers it."
     if subject.net.dim_in > _CROSSED:
         caption += f" The {_CROSSED} inputs that interact most, of {subject.net.dim_in}."
+    options: dict[str, Any] = {"names": subject.names, "k": _PAIRS, "center": subject.mean, "inputs": subject.inputs}
+    found = [(i, _ranking(quadratic.terms(i, interactions=True, **options))) for i in fits.shown]
+    ranked = [(i, bars or element("p", "This output has none.")) for i, bars in found]
+    section.add(
+        figure(one_for_each("pairs-output", subject, ranked), "The strongest pairs of inputs, by their effect.")
+    )
     section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))

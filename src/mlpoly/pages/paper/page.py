@@ -21,17 +21,17 @@ from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
 from mlpoly.pages.toolkit.plot import plot
 from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
-from mlpoly.studies.paper.figures.attack_curves import ablation_chart
-from mlpoly.studies.paper.figures.pictures import attack_gallery
-from mlpoly.studies.paper.figures.training_curves import (
+from mlpoly.studies.paper.curves import (
     DEGREES,
     INPUTS,
+    ablation_chart,
     accuracy_chart,
     distance_chart,
     fit_name,
     spectrum_chart,
 )
-from mlpoly.studies.paper.results import Features, Point, Results
+from mlpoly.studies.paper.figures import attack_gallery
+from mlpoly.studies.paper.results import Point, Results
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _EXAMPLES = 12  # predictions that are taken apart
@@ -75,7 +75,18 @@ def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | N
         page.introduce(banner(results.features.steps, classes, (rows, columns)))
     page.introduce(*numbers)
     if results.features and results.features.steps:
-        _features(page, results.features, classes, (rows, columns))
+        caption = (
+            f"Quadratic and linear polynomial under the mixture, for the network of seed {results.features.seed}. The "
+            "sign of an eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
+        )
+        page.section("features", "What a class reads, step by step", "Figure 1: features").add(
+            "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and moves the logit by "
+            "its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the metric "
+            "of the training images, so that they rank by what they change there; a picture shows how the pixels "
+            "change along an eigenvector, over one standard deviation. Choose a class, and step through the training "
+            "with the slider, its arrow keys, or the film below.",
+            figure(feature_viewer(results.features.steps, classes, (rows, columns)), caption, "Figure 1"),
+        )
     if network is not None:
         subject, fits = network
         formula_section(page, subject, fits, strongest_terms(subject, fits))
@@ -134,21 +145,6 @@ def _opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mar
     return said, tiles(remembered), facts(told)
 
 
-def _features(page: Page, features: Features, classes: list[str], shape: tuple[int, int]) -> None:
-    caption = (
-        f"Quadratic and linear polynomial under the mixture, for the network of seed {features.seed}. The sign of an "
-        "eigenvector has no meaning, as it counts with its square; that of a linear coefficient has."
-    )
-    page.section("features", "What a class reads, step by step", "Figure 1: features").add(
-        "The quadratic part of a logit is a sum of squares: every eigenvector is a pattern, and it moves the logit by "
-        "its eigenvalue times the square of how much of it is in the image. Eigenvectors are taken in the metric of "
-        "the training images, so that they rank by what they change there; a picture shows how the pixels change "
-        "along an eigenvector, over one standard deviation. Choose a class, and step through the training with the "
-        "slider, its arrow keys, or the film below.",
-        figure(feature_viewer(features.steps, classes, shape), caption, "Figure 1"),
-    )
-
-
 def _curves(page: Page, results: Results) -> None:
     """Everything over training: figures 2 and 3, accuracy, degree spectrum."""
     if results.dynamics:
@@ -178,7 +174,7 @@ def _curves(page: Page, results: Results) -> None:
             figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
         )
     if results.spectra:
-        page.section("spectrum", "How much of the network lives at each degree", "Degree spectrum").add(
+        page.section("spectrum", "How much of the network each degree explains", "Degree spectrum").add(
             "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
             figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {LEGEND}"),

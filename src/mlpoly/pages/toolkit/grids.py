@@ -50,15 +50,17 @@ def ranking_html(ranking: Ranking, limit: float | None = None) -> Markup:
     amounts = [part.amount for part in ranking.parts]
     high = max(map(abs, amounts), default=0.0) if limit is None else limit
     scale = (-high if min(amounts, default=0.0) < 0 else 0.0), (high if max(amounts, default=0.0) > 0 else 0.0)
-    return _bar_list([_bar(part, 0.0, part.amount, scale) for part in ranking.parts], scale)
+    kind = "even" if ranking.colour else ""
+    return _bar_list([_bar(part, 0.0, part.amount, scale, kind) for part in ranking.parts], scale)
 
 
 def _bar(part: Part, start: float, end: float, scale: tuple[float, float], kind: str = "") -> Markup:
     room = (scale[1] - scale[0]) or 1.0
     left, width = (min(start, end) - scale[0]) / room, abs(end - start) / room
-    bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})")
+    bar = element("span", class_="bar", style=f"left:{left:.2%};width:max(2px,{width:.2%})") if width else ""
     image = "" if part.image is None else picture(part.image, f"pattern of {part.label}")
-    label = shortened(part.label, _NAME)
+    # A long name may end a line behind an underscore, and nowhere else within a word that fits a line.
+    label = Markup("_<wbr>").join(shortened(part.label, _NAME).split("_"))
     name = Markup().join((label, element("small", part.remark))) if part.remark else label
     return element(
         "li",

@@ -1,12 +1,10 @@
-"""Results of a study of a language model, and tables of them."""
+"""Results of a study of a language model."""
 
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from mlpoly.codec import to_plain
-from mlpoly.files import make_folder, write_csv
 from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.attribution import Attribution
@@ -27,44 +25,35 @@ class LmResults:
     attribution: Attribution | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "losses", tuple(sorted(self.losses, key=_order)))
+        # The original model, baselines, polynomials by degree, single blocks.
+        order = ("", "removed", "mean", "linear", "unbounded", "polynomial")
+        ranks = [(order.index(x.by) if x.replaced in ("none", "all") else len(order), x.degree) for x in self.losses]
+        losses = tuple(self.losses[i] for i in sorted(range(len(ranks)), key=ranks.__getitem__))
+        object.__setattr__(self, "losses", losses)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> "LmResults":
         """Read the results of a study, finished or not, from its folder."""
         return Study.open(folder, cls).results
 
-
-def _order(loss: Loss) -> tuple[int, int]:
-    """The original model, baselines, polynomials by degree, single blocks."""
-    order = ("", "removed", "mean", "linear", "unbounded", "polynomial")
-    return (order.index(loss.by) if loss.replaced in ("none", "all") else len(order)), loss.degree
-
-
-def write_tables(results: LmResults, folder: Path) -> None:
-    """Write every kind of result as a CSV file; a kind that there is nothing of has no file."""
-    tables: dict[str, list[dict[str, Any]]] = {
-        "fvu": [to_plain(errors) for errors in results.errors],
-        "loss": [{k: v for k, v in to_plain(loss).items() if k != "cosine"} for loss in results.losses],
-        "spectrum": [spectrum.row() for spectrum in results.spectra],
-        "features": [_feature_row(feature) for feature in results.features],
-        "contexts": [
-            {"block": f.block, "kind": f.kind, "name": f.name, "side": side, "value": c.value, "text": str(c)}
-            for f in results.features
-            for side in ("positive", "negative")
-            for c in getattr(f, side)
-        ],
-        "attribution": results.attribution.rows() if results.attribution is not None else [],
-    }
-    make_folder(folder)
-    for name, rows in tables.items():
-        if rows:
-            write_csv(folder / f"{name}.csv", rows)
-
-
-def _feature_row(feature: FeatureReading) -> dict[str, Any]:
-    """A feature in a line, with all of its scores."""
-    scores = (to_plain(feature.causal) or {}).items()
-    own = {"block": feature.block, "kind": feature.kind} | feature.row()
-    own |= {"active": feature.active, "strength": feature.strength}
-    return own | {f"causal_{name}": value for name, value in scores if name not in ("block", "feature")}
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of the CSV files, by their names."""
+        features = []
+        for found in self.features:
+            scores = (to_plain(found.causal) or {}).items()
+            own = {"block": found.block, "kind": found.kind} | found.row()
+            own |= {"active": found.active, "strength": found.strength}
+            features.append(own | {f"causal_{name}": v for name, v in scores if name not in ("block", "feature")})
+        return {
+            "fvu": [to_plain(errors) for errors in self.errors],
+            "loss": [{k: v for k, v in to_plain(loss).items() if k != "cosine"} for loss in self.losses],
+            "spectrum": [spectrum.row() for spectrum in self.spectra],
+            "features": features,
+            "contexts": [
+                {"block": f.block, "kind": f.kind, "name": f.name, "side": side, "value": c.value, "text": str(c)}
+                for f in self.features
+                for side in ("positive", "negative")
+                for c in getattr(f, side)
+            ],
+            "attribution": self.attribution.rows() if self.attribution is not None else [],
+        }

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from os import PathLike
@@ -15,16 +14,15 @@ from torch import Tensor
 from mlpoly.importers import find_blocks
 from mlpoly.lm.conversion.conversion import discard
 from mlpoly.lm.example.language import example_text
-from mlpoly.lm.model.identity import describe_model
-from mlpoly.lm.model.loading import load_model
-from mlpoly.lm.model.tracing import Trace, trace
+from mlpoly.lm.model.loading import describe_model, load_model
+from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.moments.collect import collect
 from mlpoly.lm.text.token_batches import Source, as_path, read_ids, split_text, title, token_batches
 from mlpoly.lm.text.tokens import prompt_ids, vocabulary
 from mlpoly.machine import check_device
 from mlpoly.pages.language_model.page import write_lm_report
 from mlpoly.studies.language_model.options import LmConfig
-from mlpoly.studies.language_model.results import LmResults, write_tables
+from mlpoly.studies.language_model.results import LmResults
 from mlpoly.studies.language_model.stages import (
     LmStudy,
     study_attribution,
@@ -78,7 +76,12 @@ def study_lm(
     text = example_text() if text is None else text
     net, tokenizer = load_model(model, device=device, dtype=config.dtype)
     find_blocks(net, config.blocks)  # wrong patterns are refused before the work begins
-    wiring = _check_predicts(net)
+    wiring = None if getattr(net.config, "is_encoder_decoder", False) else trace(net, [0])
+    if wiring is None or wiring.final is None:
+        raise TypeError(
+            f"{type(net).__name__} is not a causal language model whose head reads the residual stream through one "
+            f"norm, as a study needs; collect, convert and evaluate of mlpoly.lm take it."
+        )
     length = _length(net, config.length)
     config = replace(config, length=length)
     texts = tokenizer or (vocabulary(model) if model and (Path(model) / "vocab.json").is_file() else None)
@@ -91,7 +94,10 @@ def study_lm(
         "tokens": tokens,
         "held_out": sum(batch.numel() for batch in judge),
     }
-    sources = {"model": described["weights"], "text": _fingerprint([*train, *judge]), "prompt": str(ids)}
+    digest = hashlib.sha256()  # of token ids, and of how they are cut into batches
+    for batch in (*train, *judge):
+        digest.update(f"{tuple(batch.shape)}".encode() + batch.numpy().tobytes())
+    sources = {"model": described["weights"], "text": digest.hexdigest(), "prompt": str(ids)}
     store = Study.create(
         folder, LmResults, asdict(config), sources, device, restart=not resume, model=described, data=data, prompt=ids
     )
@@ -111,20 +117,9 @@ def study_lm(
         study_features(study, chosen)
         study_attribution(study, chosen, ids)
     results = store.results
-    write_tables(results, folder / "tables")
+    store.write_tables(results.tables())
     write_lm_report(results, folder / "report.html")
     return results
-
-
-def _check_predicts(model: Any) -> Trace:
-    """Trace a model; raise if a study cannot measure its losses, features and attributions, before the work begins."""
-    wiring = None if getattr(model.config, "is_encoder_decoder", False) else trace(model, [0])
-    if wiring is None or wiring.final is None:
-        raise TypeError(
-            f"{type(model).__name__} is not a causal language model whose head reads the residual stream through one "
-            f"norm, as a study needs; collect, convert and evaluate of mlpoly.lm take it."
-        )
-    return wiring
 
 
 def _length(model: Any, length: int | None) -> int:
@@ -163,11 +158,3 @@ def _study_batches(
     shape: dict[str, Any] = {"length": length, "batch_size": size}
     train = token_batches(tokenizer, text, tokens=config.tokens, **shape)
     return list(train), list(token_batches(tokenizer, held_out, tokens=config.held_out_tokens, **shape))
-
-
-def _fingerprint(batches: Sequence[Tensor]) -> str:
-    """SHA-256 of token ids and of how they are cut into batches."""
-    digest = hashlib.sha256()
-    for batch in batches:
-        digest.update(f"{tuple(batch.shape)}".encode() + batch.numpy().tobytes())
-    return digest.hexdigest()

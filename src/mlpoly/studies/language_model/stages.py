@@ -74,60 +74,54 @@ def study_spectra(study: LmStudy) -> None:
 
 def study_degrees(study: LmStudy) -> Conversion | None:
     """Errors and losses of the polynomials of every degree; those of the chosen one are saved, and returned if new."""
-    chosen = None
+    chosen, config = None, study.config
     for degree in study.degrees:
-        if f"degree {degree}" not in study.store.parts:
-            conversion = _study_degree(study, degree)
-            chosen = conversion if degree == study.config.degree else chosen
+        if f"degree {degree}" in study.store.parts:
+            continue
+        own = degree == config.degree
+        with study.store.stage(f"degree {degree}") as found:
+            conversion = study.polynomials(degree, measured=True, bound=config.bound)
+            if own:
+                conversion.save(study.store.folder)
+            others: dict[str, Any] = {}
+            if config.bound is not None:
+                # What samples say within the bound is not what they say without one.
+                sampled = config.method == "samples"
+                others["unbounded"] = study.polynomials(degree) if sampled else conversion.unbounded
+            rows = evaluate(
+                study.model,
+                conversion,
+                study.held_out,
+                # With the chosen degree also the original model, the baselines, and each block alone.
+                baselines=BASELINES if own else (),
+                each=own and config.single_blocks,
+                others=others,
+                calibration=study.train,
+            ).rows
+            found["errors"] = tuple(conversion.errors.values())
+            found["losses"] = tuple(rows if own else rows[1:])
+        chosen = conversion if own else chosen
     return chosen
-
-
-def _study_degree(study: LmStudy, degree: int) -> Conversion:
-    config, own = study.config, degree == study.config.degree
-    with study.store.stage(f"degree {degree}") as found:
-        conversion = study.polynomials(degree, measured=True, bound=config.bound)
-        if own:
-            conversion.save(study.store.folder)
-        others: dict[str, Any] = {}
-        if config.bound is not None:
-            # What samples say within the bound is not what they say without one.
-            sampled = config.method == "samples"
-            others["unbounded"] = study.polynomials(degree) if sampled else conversion.unbounded
-        rows = evaluate(
-            study.model,
-            conversion,
-            study.held_out,
-            # With the chosen degree also the original model, the baselines, and each block alone.
-            baselines=BASELINES if own else (),
-            each=own and config.single_blocks,
-            others=others,
-            calibration=study.train,
-        ).rows
-        found["errors"] = tuple(conversion.errors.values())
-        found["losses"] = tuple(rows if own else rows[1:])
-    return conversion
 
 
 def study_features(study: LmStudy, chosen: Conversion) -> None:
     """Features of every block on held-out text, with their scores and those of random directions."""
-    if study.config.features_per_block and study.config.degree >= 2:
-        study.store.run("features", lambda: _features(study, chosen))
-
-
-def _features(study: LmStudy, chosen: Conversion) -> dict[str, Any]:
-    model, held_out = study.model, study.held_out
-    polys = {name: poly for name, poly in chosen.polynomials.items() if not is_expert(name)}  # experts see some tokens
-    wiring, sets = study.wiring, list[FeatureSet]()
-    for name, poly in polys.items():
-        inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
-        options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
-        sets.append(block_features(poly, model, name, "principal", study.config.features_per_block, **options))
-        sets.append(block_features(poly, model, name, "random", _CONTROLS, **options))
-    if not sets:
-        return {}
-    readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
-    causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
-    return {"features": tuple(with_scores(readings, causal))}
+    if not study.config.features_per_block or study.config.degree < 2 or "features" in study.store.parts:
+        return
+    with study.store.stage("features") as found:
+        model, held_out = study.model, study.held_out
+        # Experts see some tokens.
+        polys = {name: poly for name, poly in chosen.polynomials.items() if not is_expert(name)}
+        wiring, sets = study.wiring, list[FeatureSet]()
+        for name, poly in polys.items():
+            inputs = study.moments.gaussian(name, like=poly.prototype)  # its root is made once
+            options: dict[str, Any] = {"inputs": inputs, "wiring": wiring}
+            sets.append(block_features(poly, model, name, "principal", study.config.features_per_block, **options))
+            sets.append(block_features(poly, model, name, "random", _CONTROLS, **options))
+        if sets:
+            readings = read_features(model, sets, held_out, tokenizer=study.texts, wiring=wiring)
+            causal = check_features(model, sets, held_out, tokens=_CHECKED, wiring=wiring)
+            found["features"] = tuple(with_scores(readings, causal))
 
 
 def study_attribution(study: LmStudy, chosen: Conversion, prompt: Sequence[int]) -> None:

@@ -1,28 +1,105 @@
 """How the network's polynomials change while it is trained (the paper's sections 4.1 and 4.2, figures 2 and 3).
 
-Finished checkpoints are on disk at once: a killed study resumes after the last one.
+The polynomials of a checkpoint are exact under three inputs, and found by the paper's own route. Finished checkpoints
+are on disk at once: a killed study resumes after the last one.
 """
 
 import hashlib
 import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlpoly.arrays import scalar, to_numpy
 from mlpoly.codec import from_plain, to_plain
+from mlpoly.datasets import Images
 from mlpoly.files import make_folder, read_json, write_json
+from mlpoly.fitting import finetune, fit
+from mlpoly.fitting.methods import Exact
+from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.measures import compare, degree_spectrum, fvu
 from mlpoly.networks import Layer
 from mlpoly.polynomials import Polynomial, load
+from mlpoly.polynomials.dense import to_dense
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import replace
-from mlpoly.studies.paper.approximants import Fit, Setting, approximants
-from mlpoly.studies.paper.checkpoints import TrainingRun
+from mlpoly.studies.paper.options import DynamicsConfig
 from mlpoly.studies.paper.results import Point, Spectrum
+from mlpoly.studies.paper.training import TrainingRun
+
+
+class Setting:
+    """Inputs of the fits of a study, and images that they are judged on, as tensors on a device."""
+
+    def __init__(self, images: Images, config: DynamicsConfig, device: str = "cpu") -> None:
+        self.config, self.device = config, device
+        train = torch.tensor(images.train, dtype=torch.float64, device=device)
+        self.mixture = GaussianMixture.from_labels(train, images.train_labels, shrinkage=config.shrinkage)
+        self.gaussian = Gaussian.from_samples(train)
+        self.standard = Gaussian.standard(train.shape[1], like=train)
+        # All training images as one Gaussian, shrunk like the classes, by which features are ranked.
+        self.metric = Gaussian.from_samples(train, shrinkage=config.shrinkage)
+        self.test = torch.tensor(images.test, dtype=torch.float64, device=device)  # (n, d)
+        self.test_labels = images.test_labels
+        judged_on = images.test.tobytes() + images.test_labels.tobytes()
+        self.fingerprint = hashlib.sha256(self.mixture.fingerprint.encode() + judged_on).hexdigest()
+
+
+class Fit(NamedTuple):
+    """A polynomial, the inputs that it was fitted under (see `Point.inputs`), and the seconds that it took."""
+
+    poly: Any
+    inputs: str
+    seconds: float
+
+
+def approximants(net: Layer, setting: Setting, start: Polynomial | None, seed: int) -> Iterator[Fit]:
+    """Linear and quadratic polynomials under N(0, I), N(mean, cov) and the mixture, then the paper's quadratic.
+
+    `start` is where the mixture solver begins; `seed` is that of the samples of the paper's route.
+    """
+    for name, inputs in (("standard", setting.standard), ("gaussian", setting.gaussian)):
+        quadratic, seconds = _timed(fit, net, inputs, 2)
+        # Under one Gaussian the best linear map is a part of the best quadratic.
+        yield Fit(quadratic.truncate(1), name, seconds)
+        yield Fit(quadratic, name, seconds)
+    linear, seconds = _timed(fit, net, setting.mixture, 1)
+    yield Fit(linear, "mixture", seconds)
+    method = Exact(setting.config.tolerance, start=start)
+    quadratic, seconds = _timed(fit, net, setting.mixture, 2, method=method)
+    yield Fit(quadratic, "mixture", seconds)
+    if setting.config.paper_steps:
+        # The closed form under N(0, I), then schedule-free SGD on samples of the mixture (the paper's appendix B); in
+        # float32, as there: SGD is noisy by far more than rounding.
+        single = net.prototype.new_zeros((), dtype=torch.float32)
+
+        def papers_route() -> Polynomial:
+            start = to_dense(fit(net, setting.standard, 2), setting.mixture.mean).to(single)
+            return finetune(net.to(single), start, setting.mixture, steps=setting.config.paper_steps, seed=seed)
+
+        tuned, seconds = _timed(papers_route)
+        yield Fit(tuned.to(net.prototype), "paper", seconds)
+
+
+def _timed(work: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:
+    """A solver's answer and its seconds; an interrupt, which solvers answer with their best, ends the study."""
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = work(*arguments, **options)
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if any("interrupted" in str(w.message) for w in caught):
+        raise KeyboardInterrupt
+    for w in caught:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return made, time.perf_counter() - began
 
 
 @dataclass(frozen=True)
@@ -47,7 +124,10 @@ def dynamics(run: TrainingRun, setting: Setting, folder: str | Path) -> tuple[li
             update(done, f"step {step}")
             weights = hashlib.sha256(run.path(step).read_bytes()).hexdigest()
             origin = {"checkpoint": weights, "data": setting.fingerprint, "config": asdict(setting.config)}
-            found = _finished(origin, step, folder) or _judged(origin, run, step, setting, folder)
+            record = folder / f"step-{step:07d}.json"  # written when the polynomials are there
+            found = from_plain(_Judged, read_json(record)) if record.is_file() else None
+            if found is None or found.origin != origin:
+                found = _judged(origin, run, step, setting, folder)
             points += found.points
             spectra += found.spectra
     return points, spectra
@@ -63,16 +143,9 @@ def _file(folder: Path, step: int, degree: int) -> Path:
     return folder / f"step-{step:07d}-{'linear' if degree == 1 else 'quadratic'}.safetensors"
 
 
-def _finished(origin: dict[str, Any], step: int, folder: Path) -> _Judged | None:
-    """A checkpoint that an earlier call has finished, if it is of the same origin."""
-    path = folder / f"step-{step:07d}.json"  # written when the polynomials are there
-    judged = from_plain(_Judged, read_json(path)) if path.is_file() else None
-    return judged if judged is not None and judged.origin == origin else None
-
-
 def _judged(origin: dict[str, Any], run: TrainingRun, step: int, setting: Setting, folder: Path) -> _Judged:
     """Fit, measure, write."""
-    net = setting.net(run, step)
+    net = run.net(step, setting.device)
     samples = setting.mixture.sample(setting.config.samples, seed=_seed(run.seed, step))
     # The quadratic of the checkpoint before, from which the solver has less far to go.
     before = [s for s in run.steps if s < step and _file(folder, s, 2).is_file()]

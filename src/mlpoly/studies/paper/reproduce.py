@@ -20,15 +20,13 @@ with explain_missing("mlpoly.studies.paper.reproduce"):
     from mlpoly.pages.network.page import write_page
     from mlpoly.pages.network.subject import Subject, check_subject
     from mlpoly.pages.paper.page import write_report
-    from mlpoly.studies.paper.approximants import Setting
     from mlpoly.studies.paper.attack import AttackCase, ablation_curve, ablation_pictures
-    from mlpoly.studies.paper.checkpoints import TrainingRun
     from mlpoly.studies.paper.class_features import align, feature_step
-    from mlpoly.studies.paper.dynamics import dynamics, load_fits
-    from mlpoly.studies.paper.figures import write_figures, write_tables
+    from mlpoly.studies.paper.dynamics import Setting, dynamics, load_fits
+    from mlpoly.studies.paper.figures import write_figures
     from mlpoly.studies.paper.results import Attack, Features, FeatureStep, Results
+    from mlpoly.studies.paper.training import TrainingRun, training_points
     from mlpoly.studies.paper.training import train as train_network
-    from mlpoly.studies.paper.training import training_points
 
 _PAPERS = 512  # steps: the network of the paper's own curve has the accuracy of this checkpoint
 _SHOWN = 3  # the class of the paper's figures
@@ -66,7 +64,7 @@ class PaperStudy:
         """The first network at its last checkpoint, with its polynomials under one Gaussian, in closed form."""
         run, images = self.runs[0], self.images
         subject = check_subject(
-            self.setting.net(run, run.steps[-1]),
+            run.net(run.steps[-1], self.device),
             images.test,
             images.test_labels,
             image_shape=images.shape,
@@ -212,7 +210,7 @@ def study_attack(study: PaperStudy, label: int) -> None:
         for done, (run, step) in enumerate(cases):
             update(done, f"seed {run.seed}, step {step}")
             fits = load_fits(study.seed_folder(run.seed, "fits"), step, study.device)
-            case = AttackCase(setting.net(run, step), *fits, setting.test, setting.test_labels)
+            case = AttackCase(run.net(step, study.device), *fits, setting.test, setting.test_labels)
             ablations = ablation_curve(case, setting.gaussian.covariance, seed=run.seed, step=step)
             attacks.append(Attack(tuple(ablations), ablation_pictures(case, label), step))
         found["attack"] = tuple(sorted(attacks, key=lambda a: -a.step))
@@ -222,12 +220,12 @@ def study_report(study: PaperStudy, label: int, *, figures: bool = True) -> None
     """Judge the claims; write tables, figures if they are wanted, and report.html."""
     with study.store.stage("report") as found:
         results = study.store.results
+        ablations = [a for attack in results.attack for a in attack.ablations]
         if results.dynamics:
-            ablations = [a for attack in results.attack for a in attack.ablations]
-            classes = len(study.images.classes)
-            found["claims"] = judge_claims(results.dynamics, ablations, results.features, classes)
+            found["claims"] = judge_claims(results.dynamics, ablations, results.features, len(study.images.classes))
         results = replace(results, claims=found.get("claims", ()))
-        write_tables(results, study.store.folder / "tables")
+        tables = {name: getattr(results, name) for name in ("training", "dynamics", "spectra", "claims")}
+        study.store.write_tables(tables | {"ablation": ablations})
         if figures:
             write_figures(results, study.store.folder / "figures", label)
     write_report(study.store.results, study.store.folder / "report.html", study.network)

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from mlpoly.datasets import Images
 from mlpoly.errors import FileFormatError
 from mlpoly.extras import library
 from mlpoly.files import make_folder, read_tensors, write_tensors
+from mlpoly.networks import GLU, MLP, Layer
 from mlpoly.progress_bars import progress_bar
 from mlpoly.scores import accuracy_of_outputs
-from mlpoly.studies.paper.checkpoints import TrainingRun, build, checkpoint_steps, parameter_shapes, save_checkpoint
 from mlpoly.studies.paper.options import TrainConfig
 from mlpoly.studies.paper.results import TrainingPoint
 
@@ -26,6 +25,51 @@ _SAVE_EVERY = 1024  # steps between states from which a killed run resumes, besi
 _LOOK_EVERY = 128  # steps between looks at loss and accuracy for the progress bar
 _SMALL = 2**24  # multiplications of a step's largest product, up to which a second thread gains less than it may cost
 _MOST = 10_000  # training images that a checkpoint is judged on
+
+
+def checkpoint_steps(steps: int) -> list[int]:
+    """0, the powers of two below `steps`, and `steps` itself."""
+    return [0, *(2**i for i in range(max(steps - 1, 0).bit_length())), steps][: None if steps else 1]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A trained network and its checkpoints."""
+
+    folder: Path
+    config: dict[str, Any]  # the fields of `TrainConfig`
+    data: str  # fingerprint of the training images
+
+    @classmethod
+    def open(cls, folder: Path) -> "TrainingRun":
+        """A run that is on disk already."""
+        files = sorted(folder.glob("step-*.safetensors"))
+        if not files:
+            raise FileNotFoundError(f"no checkpoints in {folder}; make them with `mlpoly paper` first.")
+        header = read_tensors(files[-1])[0] or {}
+        if header.get("format") != "mlpoly-checkpoint":
+            raise FileFormatError(f"{files[-1]} is not a checkpoint; train again into an empty folder.")
+        return cls(folder, header["config"], header["data"])
+
+    @property
+    def seed(self) -> int:
+        """Seed of the weights and batches."""
+        return int(self.config["seed"])
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, ascending."""
+        return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("step-*.safetensors"))
+
+    def path(self, step: int) -> Path:
+        """File of a checkpoint."""
+        return self.folder / f"step-{step:07d}.safetensors"
+
+    def net(self, step: int, device: str = "cpu") -> Layer:
+        """The network at a step, in torch float64 on a device."""
+        weights: dict[str, Any] = read_tensors(self.path(step))[1]
+        net = (GLU if self.config["gated"] else MLP)(**weights, activation=self.config["activation"])
+        return net.to(torch.zeros((), dtype=torch.float64, device=device))
 
 
 def train(images: Images, folder: str | Path, config: TrainConfig | None = None, *, device: str = "cpu") -> TrainingRun:
@@ -37,45 +81,35 @@ def train(images: Images, folder: str | Path, config: TrainConfig | None = None,
     config = config or TrainConfig()
     folder = make_folder(folder)
     run, wanted = TrainingRun(folder, asdict(config), images.training_fingerprint), checkpoint_steps(config.steps)
-    _check_run(run)
+    if run.steps:
+        old = TrainingRun.open(run.folder)
+        # A longer run continues a shorter one: the schedule does not depend on the length.
+        changed = [k for k, v in run.config.items() if k != "steps" and old.config.get(k) != v]
+        words = [f"{k} is {run.config[k]}, there {old.config.get(k)}" for k in changed]
+        words += ["the training images have changed"] if old.data != run.data else []
+        if words:
+            raise FileFormatError(f"{run.folder} holds another run ({', '.join(words)}); choose another folder.")
     if set(wanted) <= set(run.steps):
         return run
     trainer = _Trainer(images, config, device)
     trainer.restore(folder / "state.safetensors", min(set(wanted) - set(run.steps)), run.data)
-    products = config.batch_size * config.hidden * images.train.shape[1]
-    with _few_threads(products), progress_bar(f"training, seed {config.seed}", config.steps) as update:
-        for step in trainer.advance():
-            if step in wanted:
-                save_checkpoint(run.path(step), step, trainer.averaged(), run.config, run.data)
-            if step in wanted or step % _SAVE_EVERY == 0:
-                trainer.save(folder / "state.safetensors", run.data)
-            if step % _LOOK_EVERY == 0:
-                update(step, trainer.note())
-    return run
-
-
-@contextmanager
-def _few_threads(products: int) -> Iterator[None]:
-    """One thread for steps of few multiplications: several wait for one another, for long on a busy machine."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1 if products < _SMALL else threads)
+    if config.batch_size * config.hidden * images.train.shape[1] < _SMALL:
+        torch.set_num_threads(1)  # several wait for one another, for long on a busy machine
     try:
-        yield
+        with progress_bar(f"training, seed {config.seed}", config.steps) as update:
+            for step in trainer.advance():
+                if step in wanted:
+                    header = {"format": "mlpoly-checkpoint", "step": step, "config": run.config, "data": run.data}
+                    weights = {name: w.detach().cpu().numpy() for name, w in trainer.averaged().items()}
+                    write_tensors(run.path(step), weights, header)
+                if step in wanted or step % _SAVE_EVERY == 0:
+                    trainer.save(folder / "state.safetensors", run.data)
+                if step % _LOOK_EVERY == 0:
+                    update(step, trainer.note())
     finally:
         torch.set_num_threads(threads)
-
-
-def _check_run(run: TrainingRun) -> None:
-    """Raise if the folder holds a run of other options or data."""
-    if not run.steps:
-        return
-    old = TrainingRun.open(run.folder)
-    # A longer run continues a shorter one: the schedule does not depend on the length.
-    changed = [f"{k} is {v}, there {old.config.get(k)}" for k, v in run.config.items() if old.config.get(k) != v]
-    changed = [words for words in changed if not words.startswith("steps ")]
-    changed += ["the training images have changed"] if old.data != run.data else []
-    if changed:
-        raise FileFormatError(f"{run.folder} holds another run ({', '.join(changed)}); choose another folder.")
+    return run
 
 
 class _Trainer:
@@ -87,12 +121,16 @@ class _Trainer:
         self.y = torch.tensor(images.train_labels, device=device)
         # As `torch.nn.Linear` draws them: uniform within 1 / sqrt(number of inputs of the layer).
         generator, d = torch.Generator().manual_seed(config.seed), images.train.shape[1]
-        self.weights: dict[str, Tensor] = {}
-        for name, shape in parameter_shapes(config.gated, d, config.hidden, images.outputs).items():
-            inputs = config.hidden if name in ("W2", "b2", "W_down", "b_down") else d
+        first = ("W_gate", "b_gate", "W_up", "b_up") if config.gated else ("W1", "b1")
+        shapes: dict[str, tuple[int, ...]] = {n: (config.hidden, d)[: 1 + (n[0] == "W")] for n in first}
+        last = ("W_down", "b_down") if config.gated else ("W2", "b2")
+        shapes |= {last[0]: (images.outputs, config.hidden), last[1]: (images.outputs,)}
+        self.weights: dict[str, Any] = {}
+        for name, shape in shapes.items():
+            inputs = config.hidden if name in last else d
             drawn = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(inputs)
             self.weights[name] = drawn.to(device).requires_grad_()
-        self.net = build(self.weights, config.gated, config.activation)
+        self.net = (GLU if config.gated else MLP)(**self.weights, activation=config.activation)
         options = {"lr": config.learning_rate, "warmup_steps": config.warmup, "weight_decay": config.weight_decay}
         schedulefree = library("schedulefree", "schedulefree", "training")
         self.optimizer: Any = schedulefree.AdamWScheduleFree([*self.weights.values()], **options)

@@ -1,13 +1,17 @@
-"""Polynomials against the network over training: unexplained variance, KL divergence, accuracy, degree spectrum."""
+"""Curves of the paper's figures: polynomials against the network over training, and under attacks.
 
-from collections.abc import Callable, Sequence
+Records of several seeds are one curve, with a band.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Literal
 
-from mlpoly.charts.chart import Area, Axis, Chart, Mark, Panel, degree_colour
+from mlpoly.charts.chart import Area, Axis, Chart, Curve, Dash, Mark, Panel, Points, degree_colour
 from mlpoly.pages.toolkit.numbers import listing, percent
-from mlpoly.studies.paper.figures.over_seeds import curve_over_seeds, points_over_seeds, step_axis
-from mlpoly.studies.paper.results import Point, Spectrum, TrainingPoint
+from mlpoly.studies.paper.results import Ablation, Point, Spectrum, TrainingPoint
 
 MODELS = {"network": "black", "linear": "orange", "quadratic": "blue"}  # and their colours
 DEGREES = {1: "linear", 2: "quadratic"}
@@ -27,6 +31,53 @@ _KINDS = {  # the option, the quantity of the lines, and that of the points
     ),
     "kl": (("on samples of the mixture", "kl_samples", "kl_samples"), ("on test images", "kl_test", "kl_test")),
 }
+# The attack comes first, then its controls.
+_DIRECTIONS = {"singular": "singular vectors", "random": "random directions", "pca": "principal components"}
+_DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
+_PHASES = (500, 1000, 4000)  # steps between which the paper sees phases of training
+
+
+def curve_over_seeds(records: Iterable[Any], x: str, y: str | Callable[[Any], float], label: str, **look: Any) -> Curve:
+    """Return a curve of the means over the seeds, with a band from the lowest seed to the highest.
+
+    `x` and `y` are attributes of a record, of which there is one for each seed and x; `y` may be a function of it.
+    Values that are not finite are left out, and so is an x without any other. `look`: further fields of the `Curve`.
+    """
+    value = attrgetter(y) if isinstance(y, str) else y
+    groups: dict[float, list[float]] = {}
+    for record in records:
+        if math.isfinite(height := float(value(record))):
+            groups.setdefault(getattr(record, x), []).append(height)
+    order = sorted(groups)
+    seeds = max(map(len, groups.values()), default=0)
+    band: dict[str, Any] = {
+        "low": [min(groups[key]) for key in order],
+        "high": [max(groups[key]) for key in order],
+        "spread": f"{seeds} seeds",
+    }
+    means = [math.fsum(groups[key]) / len(groups[key]) for key in order]
+    return Curve(label, order, means, **look, **(band if seeds > 1 else {}))
+
+
+def points_over_seeds(records: Sequence[Any], x: str, y: str, label: str, colour: str) -> Points:
+    """Return the means over the seeds of a sampled quantity, with bars of two standard errors.
+
+    Seeds may share their samples, so that their errors do not average out: the bars are means too.
+    """
+    heights, errors = curve_over_seeds(records, x, y, label), curve_over_seeds(records, x, f"{y}_error", label)
+    return Points(label, heights.x, heights.y, [2 * error for error in errors.y], colour)
+
+
+def step_axis(steps: Iterable[int], phases: bool = False) -> Axis:
+    """Return a logarithmic axis of training steps, with step 0 one octave before step 1, and lines at the phases."""
+    first, last = min(steps), max(1, *steps)
+    jump = 2 if last > 64 else 1
+    powers = [2**i for i in range(0, int(math.log2(last)) + 1, jump) if 2**i >= first]
+    names = [f"{p >> 20}M" if p >= 2**20 else f"{p >> 10}k" if p >= 2**10 else str(p) for p in powers]
+    ticks = [(0.5, "0")] * (first == 0) + list(zip(powers, names, strict=True))
+    limits = (max(first, 0.5) / 1.25, 1.25 * last)
+    guides = [(float(p), "") for p in _PHASES if first < p < last] if phases else []
+    return Axis("training step", "step", "log", ticks=ticks, limits=limits, guides=guides, zero=0.5)
 
 
 def fit_name(degree: int, inputs: str) -> str:
@@ -124,3 +175,28 @@ def spectrum_chart(spectra: Sequence[Spectrum]) -> Chart:
         ]
     label = "Fractions of the variance of the network by polynomial degree, over training"
     return Chart(label, panels, ("Inputs", "Shown"))
+
+
+def ablation_chart(ablations: Sequence[Ablation], classes: int) -> Chart:
+    """Describe the accuracy on images without k directions (figure 5); the number of classes sets that of chance.
+
+    Every step, the last first, has a panel for each kind of directions; its first one has the network under the
+    controls too, in grey.
+    """
+    last = max(a.k for a in ablations)
+    x = Axis("directions removed", "k", limits=(-0.02 * last - 0.1, last * 1.02 + 0.1))
+    levels = [(0.5, "50 %"), (1 / classes, f"chance, {percent(1 / classes, 0)}")]
+    y = Axis("accuracy on test images", "accuracy", percent=True, limits=(0.0, 1.03), guides=levels)
+    panels: list[Panel] = []
+    for step in sorted({a.step for a in ablations}, reverse=True):
+        records = {k: [a for a in ablations if (a.step, a.directions) == (step, k)] for k in _DIRECTIONS}
+        kinds = {_DIRECTIONS[kind]: found for kind, found in records.items() if found}
+        for i, (words, found) in enumerate(kinds.items()):
+            marks: list[Mark] = [
+                curve_over_seeds(found, "k", model, model, colour=colour, dots=True) for model, colour in MODELS.items()
+            ]
+            for (name, controls), dash in list(zip(kinds.items(), _DASHES, strict=False))[1:] if i == 0 else ():
+                look: dict[str, Any] = {"colour": "grey", "dash": dash, "width": 1.8, "dots": True}
+                marks.append(curve_over_seeds(controls, "k", "network", f"network, {name}", **look))
+            panels.append(Panel(marks, x, y, words, (f"step {step}", words)))
+    return Chart("Accuracy against the number of directions removed", panels, ("Network at", "Removed"))

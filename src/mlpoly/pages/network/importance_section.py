@@ -1,0 +1,126 @@
+"""Which inputs of a table matter, and how: the first words of the page, and its first section."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlpoly.charts.chart import Part, Ranking, shortened
+from mlpoly.inputs import Gaussian, Samples
+from mlpoly.measures import AdditiveModel, Sensitivity, additive, sensitivity
+from mlpoly.networks import Layer, check_network
+from mlpoly.pages.network.fits import Fits
+from mlpoly.pages.network.subject import Subject, distinct
+from mlpoly.pages.network.summary import missed
+from mlpoly.pages.toolkit import Page
+from mlpoly.pages.toolkit.grids import ranking_html
+from mlpoly.pages.toolkit.numbers import listing, number, percent
+from mlpoly.pages.toolkit.widgets import figure
+from mlpoly.polynomials import to_dense
+from mlpoly.records import replace
+
+_MOST = 100  # inputs of a table; more are pixels or the like
+_GROUPS = 9  # inputs with a Shapley effect of their own, which needs all sets of them
+_UNITS = 256  # hidden units up to which these sets are asked of the network itself
+_NAMED, _SMALL = 3, 0.05  # inputs of the first sentence, and what the last of them has to explain
+_OTHERS, _SHORT = "all other inputs", 0.01  # effects below that, beside the largest, are left out
+_BEND = 0.2  # of the way up: a curve that comes down by less is said to rise
+
+
+@dataclass(frozen=True)
+class Importance:
+    """What the inputs of a table explain."""
+
+    curves: AdditiveModel
+    on_rows: bool  # whether the curves are closest on the rows of data, rather than under the inputs of the fits
+    effects: Sensitivity | None  # of the strongest inputs and all others, for one Gaussian
+    exact: bool  # whether these are of the network, rather than of its polynomial
+
+
+def importance_of(subject: Subject, fits: Fits) -> Importance | None:
+    """The measures, for tables."""
+    varying = subject.spread > 0
+    if subject.image_shape is not None or not 2 <= varying.sum() <= _MOST or len(varying) > _MOST:
+        return None
+    net = check_network(subject.net)
+    layer = isinstance(net, Layer)
+    on_rows = isinstance(subject.inputs, Samples) or not layer
+    curves = replace(additive(subject.net, fits.rows if on_rows else subject.inputs), names=subject.names)
+    if not isinstance(subject.inputs, Gaussian) or not fits.values.var(axis=0).all():
+        return Importance(curves, on_rows, None, False)
+    order = np.argsort(-np.sum(np.asarray(curves.importance) ** 2, axis=1), kind="stable")
+    count = len(order) if len(order) <= _GROUPS + 1 else _GROUPS
+    groups = {distinct(subject.names)[i]: [i] for i in order[:count].tolist()}
+    if rest := order[count:].tolist():
+        groups[_OTHERS] = rest
+    exact = isinstance(net, Layer) and net.dim_hidden <= _UNITS
+    of = net if exact else to_dense(fits.polynomials[min(2, fits.degree)], subject.mean)
+    return Importance(curves, on_rows, sensitivity(of, subject.inputs, groups), exact)
+
+
+def conclusion(subject: Subject, fits: Fits, importance: Importance) -> str:
+    """Two sentences: which inputs matter and how, and how much of it is interactions."""
+    curves, names = importance.curves, [shortened(name, 40) for name in subject.names]
+    weight = np.asarray(curves.variance) / (np.sum(curves.variance) or 1.0)
+    parts = np.asarray(curves.importance) ** 2
+    size = parts.sum(axis=1) / (parts.sum() or 1.0)
+    if (found := importance.effects) is not None:
+        each = dict(zip(found.groups, (np.asarray(found.shapley) @ weight).tolist(), strict=True))
+        size = np.array([each.get(name, 0.0) for name in distinct(subject.names)])
+    top = [int(i) for i in np.argsort(-size, kind="stable")[:_NAMED] if size[i] >= _SMALL]
+    if not top:
+        return f"The network has {len(names)} inputs, and none of them matters much by itself."
+    said = f"depend{'' if len(subject.outputs) > 1 else 's'} most on {listing([names[i] for i in top])}"
+    if found is not None:
+        explained = listing([percent(size[i], 0) for i in top])
+        said += f", which explain{'s' if len(top) == 1 else ''} {explained} of the variance"
+    ways: dict[str, list[str]] = {}
+    for i in top:
+        output = int(np.argmax(parts[i]))
+        title = shortened(subject.titles[output], 40) if len(subject.outputs) > 1 else "it"
+        ways.setdefault(f"{title} {_way(curves, i, output)}", []).append(names[i])
+    moves = [f"{way} {listing(those)}" for way, those in ways.items()]
+    named = "" if subject.outputs == ("output",) else f" “{shortened(subject.titles[0], 40)}”"
+    who = "The network’s outputs" if len(subject.outputs) > 1 else f"The network’s output{named}"
+    left = float(max(0.0, 1 - np.asarray(curves.additive) @ weight))
+    how = "Each input acts nearly by itself" if left < _SMALL else "Inputs also act together"
+    terms = [fits.written.terms(i, subject.names, 1, subject.mean, interactions=True) for i in fits.shown]
+    pair = max((term for found in terms for term in found), key=lambda term: abs(term.effect), default=None)
+    strongest = "" if pair is None or left < 1e-6 else listing([names[i] for i in dict.fromkeys(pair.inputs)])
+    return (
+        f"{who} {said}; {', and '.join([', '.join(moves[:-1]), *moves[-1:]]).removeprefix(', and ')}. {how}: "
+        f"interactions make up {missed(left)} of the variance{strongest and f', above all those of {strongest}'}."
+    )
+
+
+def _way(curves: AdditiveModel, i: int, output: int) -> str:
+    """Which way a curve goes, within two standard deviations of the mean of its input."""
+    at = float(curves.center[i]) + float(curves.scale[i]) * np.linspace(-2, 2, 81)
+    steps = np.diff(np.asarray(curves.shape(i)(at))[:, output])
+    up, down = float(steps[steps > 0].sum()), float(-steps[steps < 0].sum())
+    if min(up, down) > _BEND * max(up, down):
+        return "goes up and down with"
+    return "rises with" if up > down else "falls with"
+
+
+def importance_section(page: Page, importance: Importance) -> None:
+    """What the strongest inputs explain under their correlations."""
+    if (found := importance.effects) is None:
+        return
+    weight = np.asarray(found.variance) / np.sum(found.variance)
+    first, total, effects = (100 * np.asarray(a) @ weight for a in (found.first, found.total, found.shapley))
+    order = sorted(range(len(effects)), key=lambda g: (found.groups[g] == _OTHERS, -effects[g]))
+    parts = [
+        Part(found.groups[g], float(effects[g]), f"alone {number(first[g])}, in total {number(total[g])}")
+        for g in order
+        if effects[g] > _SHORT * max(effects)
+    ]
+    whose = "the network, exact" if importance.exact else "the closest quadratic polynomial"
+    page.section("importance", "Which inputs matter", "Inputs").add(
+        "Inputs that are correlated share some of what they explain. Alone, an input counts with all that it shares; "
+        "in total, only with what no other input has. Between the two is its Shapley effect, the average over all "
+        "orders in which inputs may be added. The effects add up to 100.",
+        figure(
+            ranking_html(Ranking(parts, colour="blue")),
+            f"Shapley effects, in percent of the variance of all outputs together, under the Gaussian: of {whose}.",
+        ),
+    )
