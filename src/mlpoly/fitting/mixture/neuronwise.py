@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
+from mlpoly.arrays import Array, cast_like, namespace, rounding_error, safe_inverse, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.linalg.least_squares import LeastSquares
@@ -27,9 +27,7 @@ def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) 
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
     weights, like = widen(inputs.weights), net.prototype
-    xp = namespace(weights=weights)
-    parts = [Units.under(net, g, spreads=True) for g in inputs.components]
-    pooled = Units.pooled(weights, parts, rounding_error(promote(like, inputs.means)[0]))
+    xp, (pooled, parts) = namespace(weights=weights), Units.pooled(net, inputs)
     systems = [_system(net.activation, pooled, own, degree) for own in parts]
     # A basis function that overflows on some component could not be evaluated there either: its coefficient is zero.
     usable = systems[0][0][:1, ...] == systems[0][0][:1, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,14 +30,6 @@ _NUMBERS = 2**24  # values of monomials held at once
 _NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero
 
 
-class Regression(NamedTuple):
-    """A network on samples beside the products he_a(z), |a| <= degree, of z = forward (x - center)."""
-
-    problem: LeastSquares  # in t products, ordered by degree, with o outputs
-    center: Array  # (d,)
-    forward: Array  # (r, d)
-
-
 def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
     """Optimal polynomial on samples for up to 10^4 monomials, else all neurons together; without gradients.
 
@@ -55,7 +47,7 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
                 )
             together: Any = fit_joint(net, inputs, degree)
             return together
-        problem, center, forward = rows
+        problem, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)
         values = problem.solve(rounding_error(net.prototype), noise=_NOISE * terms)
@@ -69,7 +61,7 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
     determined = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
     counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
     report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit=error, gradient=gradient, details=counts)
-    center, forward, values = (astype(a, net.prototype.dtype) for a in (center, forward, values.T))
+    center, forward, values = (astype(a, net.prototype.dtype) for a in (inputs.mean, forward, values.T))
     source = Source(net.activation_names, METHOD)
     return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
 
@@ -79,10 +71,11 @@ def _used(inputs: Samples) -> int:
     return inputs.count if inputs.weights is None else int(np.count_nonzero(to_numpy(inputs.weights)))
 
 
-def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> Regression | None:
-    """Network and products on all samples; None where there are more than 10^4 products.
+def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> tuple[LeastSquares, Array] | None:
+    """Network beside the products he_a(z), ordered by degree, of z = forward (x - mean), and `forward` (r, d).
 
-    With `warn`, samples that are too few for the products are reported before the work begins.
+    None where there are more than 10^4 products. With `warn`, samples that are too few for the products are reported
+    before the work begins.
     """
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")
@@ -112,7 +105,7 @@ def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -
             f"the network or a monomial of degree {degree} overflows on some sample; lower the degree, drop samples "
             f"far from the others, or compute in float64."
         )
-    return Regression(problem, inputs.mean, forward)
+    return problem, forward
 
 
 def _whitener(inputs: Samples, most: int) -> Array | None:
