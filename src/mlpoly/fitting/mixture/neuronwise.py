@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, cast_like, namespace, rounding_error, safe_inverse, widen
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.arrays import Array, namespace, rounding_error, safe_inverse, widen
+from mlpoly.fitting.gaussian import fit_gaussian, ridge_polynomial
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial, Source
-from mlpoly.records import map_arrays, replace
+from mlpoly.polynomials import RidgePolynomial
+from mlpoly.records import replace
 from mlpoly.special import times_line
 from mlpoly.units import Series, Units
 
@@ -41,15 +41,8 @@ def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) 
     gate, gated = pooled.gate, None
     if gate is not None and degree:
         gated = solved[degree + 1 :, ...] * safe_inverse(gate.spreads)
-    units = replace(pooled, gate=None if gate is None or not degree else replace(gate, spreads=None))
-    return RidgePolynomial(
-        *map_arrays((units, Series(solved[: degree + 1, ...], gated)), lambda a: cast_like(a, like)),
-        readout=net.readout,
-        bias=net.bias,
-        activation=net.activation,
-        inputs=inputs,
-        source=Source(net.activation.name, METHOD),
-    )
+    units = replace(pooled, gate=None if gate is None else replace(gate, spreads=None))
+    return ridge_polynomial(net, inputs, units, Series(solved[: degree + 1, ...], gated), METHOD)
 
 
 def _system(activation: Activation, pooled: Units, own: Units, degree: int) -> tuple[Array, Array]:

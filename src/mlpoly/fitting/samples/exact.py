@@ -51,16 +51,11 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)
         values = problem.solve(rounding_error(net.prototype), noise=_NOISE * terms)
-        basis, targets = problem.factor[:, :terms], problem.factor[:, terms:]
-        residual = basis @ values - targets
-        xp = namespace(residual=residual)
-        size = scalar(xp.linalg.vector_norm(basis.T @ targets))
-        gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
-        error = scalar(xp.sum(residual * residual))
+        misfit, gradient = problem.certificate(values)
     kept = int(forward.shape[0])
     determined = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
     counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
-    report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit=error, gradient=gradient, details=counts)
+    report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit, gradient=gradient, details=counts)
     center, forward, values = (astype(a, net.prototype.dtype) for a in (inputs.mean, forward, values.T))
     source = Source(net.activation_names, METHOD)
     return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
