@@ -117,8 +117,8 @@ def published(results: Mapping[str, Any]) -> str:
     rows = []
     for title, row in results["table"].items():
         degrees = list(row["fitted"])
-        cells = [" ".join(tiny(row[c].get(d)) for d in degrees) if c in row else "" for c in columns]
-        kept = " ".join(f"{100 * value:.1f}" for value in row.get("kept", {}).values())
+        cells = ["<br>".join(tiny(row[c].get(d)) for d in degrees) if c in row else "" for c in columns]
+        kept = "<br>".join(f"{100 * value:.1f}" for value in row.get("kept", {}).values())
         rows.append(
             [f"{title}, {row['network'].partition('(')[2].rstrip(')').replace('->', '→')}", row["inputs"], *cells, kept]
         )
@@ -128,17 +128,6 @@ def published(results: Mapping[str, Any]) -> str:
 def tiny(value: float | None) -> str:
     """A fraction, with the power of ten of those that four digits do not show."""
     return fraction(value) if not value or value >= 5e-5 else power_of_ten(math.floor(math.log10(value)))
-
-
-def packages(results: Mapping[str, Any]) -> str:
-    """Where the networks come from, and what the importer says of those that it does not take."""
-    rows = {row["package"]: row["licence"] for row in results["table"].values()}
-    return grid(["licence"], [list(pair) for pair in rows.items()])
-
-
-def refused(results: Mapping[str, Any]) -> str:
-    """What the importer says of models that it does not take."""
-    return grid(["`from_onnx` says"], [[title, said.replace("|", "\\|")] for title, said in results["refused"].items()])
 
 
 KINDS_OF_FEATURES = {
@@ -393,7 +382,7 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
 BLOCKS = {"groups": groups, "cost": costs, "errors": errors, "baselines": baselines}
 DEEP = {"flat": flat, "composed": composed, "moments": moments}
 ENCRYPTED = {"accuracy": accuracies, "shifted": shifted, "runs": runs_encrypted, "plans": plans}
-PUBLISHED = {"published": published, "packages": packages, "refused": refused}
+PUBLISHED = {"published": published}
 OTHERS = {
     "rare": rare,
     "layers": layers,

@@ -300,21 +300,6 @@ def test_functions_of_the_user_may_be_fitted_under_jit_with_constants():
         assert_close(got, 2 * mp.second_moment(net, inputs).cov, 1e-14)
 
 
-def test_functions_of_the_user_stay_with_their_library():
-    with JAX64.active():
-        values = [make(v, JAX64) for v in (np.eye(2), np.zeros(2), np.ones((1, 2)))]
-        seen = []
-
-        def own(y):
-            seen.append(type(y))
-            return jnp.tanh(y)
-
-        poly = mp.fit(mp.MLP(*values, None, own), mp.Gaussian(make(np.zeros(2), JAX64)), 1)
-        expected = mp.fit(mp.MLP(*values, None, "tanh"), mp.Gaussian(make(np.zeros(2), JAX64)), 1)
-        assert_close(poly.coefficients().linear, expected.coefficients().linear, 1e-10)
-        assert jax.Array in {kind if not issubclass(kind, jax.Array) else jax.Array for kind in seen}
-
-
 def test_constants_are_checked_outside_jit():
     with JAX64.active():
         with pytest.raises(ValueError, match="W1 holds 1 NaN"):

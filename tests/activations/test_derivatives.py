@@ -7,18 +7,7 @@ import numpy as np
 import pytest
 import torch
 from reference.make_reference import ACTIVATIONS
-from support.backends import (
-    JAX32,
-    JAX64,
-    NUMPY32,
-    NUMPY64,
-    TORCH32,
-    TORCH64,
-    assert_same_kind,
-    backends,
-    make,
-    to_numpy,
-)
+from support.backends import NUMPY32, NUMPY64, TORCH32, TORCH64, assert_same_kind, backends, make, to_numpy
 
 import mlpoly as mp
 from mlpoly.activations.record import difference_quotient
@@ -51,15 +40,6 @@ def test_closed_forms_near_and_far_out(name, dtype):
             assert_same_kind(found, array)
             error = np.abs(to_numpy(found) - right) / np.maximum(np.abs(right), 1e-3)
             assert error.max() <= (1e-13 if dtype is np.float64 else 5e-5), grid[int(error.argmax())]
-
-
-@backends(JAX64, slow=(JAX32,))
-def test_closed_forms_in_jax(backend):
-    y = make(np.linspace(-6, 6, 25), backend)
-    for name in ("relu", "hardswish", "gelu", "silu", "elu"):
-        found, right = mp.activations.get(name).slope(y), mp.activations.get(name).slope(to_numpy(y))
-        assert_same_kind(found, y)
-        assert np.abs(to_numpy(found) - right).max() <= 10 * backend.tolerance
 
 
 def bend(y):

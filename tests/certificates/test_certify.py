@@ -103,6 +103,11 @@ def test_bounds_hold_where_products_underflow(net, factors, power):
         assert Fraction(float(found.low[0])) <= exact <= Fraction(float(found.high[0]))
 
 
+def test_an_ellipsoid_reaches_as_far_along_tiny_weights():
+    found = mp.certify(mp.Affine(1e-180 * np.ones((1, 2))), inputs=mp.Gaussian.standard(2), radius=1.0, seconds=0)
+    np.testing.assert_allclose(found.high, math.sqrt(2) * 1e-180, rtol=1e-14)
+
+
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("activation", ["relu", "cos", "cube"])
 def test_a_box_may_be_a_point(kind, activation):

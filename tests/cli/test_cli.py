@@ -245,18 +245,6 @@ def test_training_alone(data, tmp_path, capfd):
     assert "test accuracy" in capfd.readouterr().out
 
 
-def test_where_data_is_looked_for(capfd, tmp_path, monkeypatch):
-    places = [str(tmp_path / "cache" / "mlpoly" / "mnist")]
-    assert main(["data", "where", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out) == {"searched": places}
-    monkeypatch.setenv("MLPOLY_DATA", "")
-    assert main(["data", "where"]) == 0
-    assert capfd.readouterr().out == f"searched: {places[0]}\n"
-    monkeypatch.setenv("MLPOLY_DATA", "/shared")
-    assert main(["data", "where", "fashion-mnist", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["searched"][0] == "/shared/fashion-mnist"
-
-
 def test_interrupt(data, tmp_path, capfd, monkeypatch):
     def stopped(*arguments, **options):
         raise KeyboardInterrupt

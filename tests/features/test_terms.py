@@ -1,5 +1,6 @@
 """Terms, formulas and explanations; what all forms of polynomials share is in the contract of polynomials."""
 
+import itertools
 import tracemalloc
 
 import mpmath
@@ -8,11 +9,13 @@ import pandas as pd
 import pytest
 import sympy
 import torch
-from support.inputs import grid
+from support.backends import assert_close
+from support.inputs import gaussian, grid
 from support.mistakes import assert_explained, mistakes
-from support.networks import network
+from support.networks import chain, network
 
 import mlpoly as mp
+from mlpoly.features import monomials
 from mlpoly.features.monomials import monomial_spread
 
 FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)) + 1, columns=["age", "bmi", "blood pressure"])
@@ -251,7 +254,7 @@ def test_mistakes(act, exception, patterns):
 def test_too_many_monomials_name_a_remedy():
     net = network("MLP", "gelu", 300, 4, 1)
     poly = mp.fit(net, mp.Gaussian.standard(300), 5)
-    with pytest.raises(mp.TooLargeError, match=r"monomials.*truncate"):
+    with pytest.raises(mp.TooLargeError, match=r"monomials.*terms\(degree=2\)"):
         poly.terms()
     with pytest.raises(mp.TooLargeError, match=r"monomials.*terms"):
         poly.truncate(3).to_sympy()
@@ -274,7 +277,7 @@ def test_terms_of_many_independent_inputs_need_no_matrix() -> None:
     poly = mp.fit(net, inputs, 2)
     tracemalloc.start()
     terms = poly.truncate(1).terms(k=2)
-    with pytest.raises(mp.TooLargeError, match=r"200030000 monomials, .*poly.truncate\(1\)"):
+    with pytest.raises(mp.TooLargeError, match=r"200030000 monomials, .*terms\(degree=1\)"):
         poly.terms()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -302,3 +305,40 @@ def test_fractions_of_a_composed_polynomial_state_their_sampling_error() -> None
     single = mp.fit(layer, inputs, 2).terms()
     assert single.sampling_error == 0 and "standard error" not in str(single)
     assert poly.terms(inputs=mp.Samples(inputs.sample(500))).sampling_error == 0
+
+
+@pytest.mark.parametrize("degree", [3, 6])
+def test_spreads_from_a_table_of_moments(degree: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the recursion over factors at degree 3, and Gauss-Hermite at degree 6, about two centers."""
+    g = gaussian(2, 2, ridge=0.2)
+    x, w = np.polynomial.hermite_e.hermegauss(8)
+    grid = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2) @ np.linalg.cholesky(g.cov).T + g.mean
+    weights = np.outer(w, w).ravel() / w.sum() ** 2
+    monkeypatch.setattr(monomials, "_RECURSIVE", 2)
+    for center in (np.zeros(2), g.mean):
+        spread, y = monomials.monomial_spread(g, center), grid - center
+        for lead in itertools.combinations_with_replacement(range(2), degree - 2):
+            values = np.prod(y[:, list(lead)], axis=1)[:, None, None] * y[:, :, None] * y[:, None, :]
+            mean = np.tensordot(weights, values, axes=1)
+            assert_close(spread(lead, degree), np.sqrt(np.tensordot(weights, (values - mean) ** 2, axes=1)), 1e-11)
+
+
+def test_terms_of_composed_polynomials_up_to_a_degree() -> None:
+    """Degree 27 in nine inputs has 94 million monomials: those up to 3 are the first of all, as of a smaller one."""
+    net, g = chain("tanh", (9, 8, 6, 5, 1)), mp.Gaussian.standard(9)
+    poly = mp.fit(net, g, 3, method="composed")
+    found = poly.terms(k=5, degree=2)
+    quadratic = poly.coefficients().quadratic[0]
+    for term in found:
+        if term.degree == 2:
+            i, j = term.inputs
+            assert term.coefficient == pytest.approx(quadratic[i, j] * (1 if i == j else 2), rel=1e-9)
+    assert "Terms up to degree 2, of 27." in str(found) and found.total == 54
+    small = mp.fit(chain("tanh", (3, 4, 4, 1)), mp.Gaussian.standard(3), 3, method="composed")
+    whole = small.terms(k=219)
+    assert whole.total == 219 and max(term.degree for term in whole) == 9
+    kept = [term.name for term in whole if term.degree <= 4]
+    assert [term.name for term in small.terms(k=34, degree=4)] == kept
+    x = np.random.default_rng(0).standard_normal((6, 3))
+    values = whole.constant + sum(t.coefficient * np.prod(x[:, list(t.inputs)], axis=1) for t in whole)
+    assert_close(values, small(x)[:, 0], 1e-9)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.backends import NUMPY64, TORCH32, TORCH64, assert_close, backends, in_library, make
+from support.inputs import grid
 
 import mlpoly as mp
 from mlpoly.fitting import joint_features
@@ -20,11 +21,8 @@ def case(kind, seed=0, components=2):
     covs = np.stack([r @ r.T + 0.2 * np.eye(D) for r in roots])
     weights = rng.dirichlet(np.full(components, 3.0))
     mixture = mp.GaussianMixture(weights, rng.normal(size=(components, D)), covs)
-    z, w = np.polynomial.hermite_e.hermegauss(180)
-    grid, mass = np.stack(np.meshgrid(z, z), -1).reshape(-1, D), np.outer(w, w).ravel() / (2 * np.pi)
-    parts = zip(weights, mixture.components, strict=True)
-    x, mass = zip(*[(g.mean + grid @ np.linalg.cholesky(g.covariance).T, c * mass) for c, g in parts], strict=True)
-    return net, mixture, np.concatenate(x), np.concatenate(mass)[:, None]
+    x, mass = grid(mixture, 180)
+    return net, mixture, x, mass[:, None]
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])

@@ -90,19 +90,6 @@ def test_bad_samples(x, weights, error, words):
         mp.Samples(x, weights)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "error", "words"),
-    [
-        (mp.Samples(np.ones((5, D + 1))), ValueError, f"inputs have dimension {D + 1}, but the network takes {D}"),
-        (mp.Samples(torch.ones((5, D))), TypeError, "different array libraries"),
-    ],
-)
-@pytest.mark.parametrize("use", [mp.fit, mp.second_moment, mp.degree_spectrum], ids=lambda f: f.__name__)
-def test_samples_that_do_not_fit_the_network(use, inputs, error, words):
-    with pytest.raises(error, match=words):
-        use(make_net(), inputs)
-
-
 def test_integers_are_data_and_weights_are_normalised(backend):
     rows = make([[0.0, 2.0], [4.0, 6.0]], backend)
     weights = make([3.0, 1.0], backend)

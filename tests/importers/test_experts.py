@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from support.mixtures_of_experts import MIXTURES, D, mixtral, qwen
+from support.mixtures_of_experts import MIXTURES, D, mixtral
 
 import mlpoly as mp
 from mlpoly.importers.experts import Expert, unrolled
@@ -28,17 +28,6 @@ def test_networks_of_the_experts_add_up_to_the_mixture(make: Any) -> None:
             for k in range(2)
         )
         torch.testing.assert_close(module(x, chosen, weights).detach(), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_names_and_shared_experts() -> None:
-    names = [block.name for block in mp.find_blocks(qwen())]
-    layer = [f"model.layers.1.mlp.experts.{i}" for i in range(4)]
-    assert names == ["model.layers.0.mlp", *layer, "model.layers.1.mlp.shared_expert"]
-    experts = qwen().model.layers[1].mlp.experts
-    assert [b.name for b in mp.find_blocks(experts)] == ["0", "1", "2", "3"]
-    assert [b.name for b in mp.find_blocks(qwen(), "experts.[02]")] == [layer[0], layer[2]]
-    with pytest.raises(ValueError, match=r"several blocks behind a router; choose them with 'model.layers.1.mlp.\*'"):
-        mp.find_blocks(qwen(), "layers.1.mlp")
 
 
 def test_experts_that_do_something_else_are_refused() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from support.tiny_models import SIZES, D
 from torch import nn
 from torch.nn import functional
 
@@ -19,30 +20,14 @@ from mlpoly.importers.torch import activation_from_torch, register_adapter
 from mlpoly.importers.torch_modules import convert
 from mlpoly.records import arrays_of
 
-D, H, LAYERS = 16, 24, 2
+H, LAYERS = 24, 2
 
-COMMON = {
-    "vocab_size": 32,
-    "hidden_size": D,
-    "intermediate_size": H,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-}
+COMMON = SIZES | {"pad_token_id": 0}
 LLAMA = COMMON | {"num_key_value_heads": 1, "head_dim": 8}
 GEMMA = LLAMA | {"query_pre_attn_scalar": 8}
-BART = {
-    "vocab_size": 32,
-    "d_model": D,
-    "encoder_layers": LAYERS,
-    "decoder_layers": LAYERS,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": H,
-    "decoder_ffn_dim": H,
-    "pad_token_id": 0,
-}
+BART = {"vocab_size": 32, "d_model": D, "pad_token_id": 0}
+for part in ("encoder", "decoder"):
+    BART |= {f"{part}_layers": LAYERS, f"{part}_attention_heads": 2, f"{part}_ffn_dim": H}
 T5 = {"vocab_size": 32, "d_model": D, "d_ff": H, "d_kv": 8, "num_heads": 2, "num_layers": LAYERS, "pad_token_id": 0}
 IDS = torch.arange(1, 15).reshape(2, 7)
 TOKENS = {"input_ids": IDS}

@@ -19,27 +19,9 @@ from support.backends import (
     make,
     to_numpy,
 )
-from support.inputs import covariance
 
 import mlpoly as mp
 from mlpoly.arrays import widen
-
-
-def test_forms_of_the_covariance(rng):
-    mean = np.zeros(3)
-    full = covariance(rng, 3)
-    rows = rng.standard_normal((4, 3))
-    for gaussian, matrix, text in [
-        (mp.Gaussian(mean), np.eye(3), "identity"),
-        (mp.Gaussian(mean, np.array([1.0, 0.0, 2.0])), np.diag([1.0, 0.0, 2.0]), "diagonal"),
-        (mp.Gaussian(mean, full), full, "full"),
-    ]:
-        assert repr(gaussian) == f"Gaussian(dim=3, {text} covariance)"
-        assert gaussian.dim == 3
-        assert_close(gaussian.times_covariance(rows), rows @ matrix, 1e-14)  # some ten roundings of sums of three terms
-        root = gaussian.root if gaussian.root.ndim == 2 else np.diag(gaussian.root)
-        assert_close(root @ root, matrix)
-        assert_close(root, root.T, 1e-14)  # its two halves are summed in another order
 
 
 def test_singular_covariances_are_welcome(rng):

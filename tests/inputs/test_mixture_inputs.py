@@ -1,11 +1,10 @@
 """Gaussian mixtures as inputs: forms, estimation, samples, and what is refused."""
 
-import jax
 import numpy as np
 import pytest
 import torch
 from sklearn.mixture import GaussianMixture as Reference
-from support.backends import JAX64, assert_close, assert_same_kind, make
+from support.backends import assert_close, assert_same_kind, make
 from support.inputs import covariance, mixture
 from support.mistakes import assert_explained, mistakes
 
@@ -67,37 +66,12 @@ def test_as_many_components_as_inputs_need_a_word(rng):
     assert_close(mp.GaussianMixture([1.0], [[0.0]], [[4.0]]).covariance, [[4.0]], 0)  # both are the same
 
 
-def test_mixture_of_gaussians_that_exist(rng):
-    parts = (mp.Gaussian(MEANS[0], covariances(rng)[0]), mp.Gaussian(MEANS[1], np.ones(D)), mp.Gaussian(MEANS[2]))
-    mix = mp.GaussianMixture.of(WEIGHTS, parts)
-    same = mp.GaussianMixture(WEIGHTS, MEANS, np.stack([g.covariance for g in parts]))
-    for made, part in zip(mix.components, parts, strict=True):
-        assert made.mean.tolist() == part.mean.tolist() and made.cov is part.cov
-    assert_close(mix.mean, same.mean, 1e-15)
-    assert_close(mix.covariance, same.covariance, 1e-15)
-    assert_close(mix.sample(50, seed=3), same.sample(50, seed=3), 1e-14)
-
-
 def test_weights_are_normalised_within_their_rounding():
     """What passes as a sum of one is one from then on: a constant network has a constant of exactly that value."""
     mix = mp.GaussianMixture(np.array([0.2, 0.3, 0.500005]), MEANS)
     assert abs(mix.weights.sum() - 1) <= 1e-15
     thirds = np.full(3, 1 / 3, dtype=np.float32)
     assert abs(float(mp.GaussianMixture(thirds, MEANS.astype(np.float32)).weights.sum()) - 1) <= 2e-7
-
-
-def test_jax_looks_through_a_mixture(rng):
-    """Flattened and rebuilt, as jit and vmap do, it is still the same mixture, however it was made."""
-    with JAX64.active():
-        covs = make(covariances(rng), JAX64)
-        made = mp.GaussianMixture(make(WEIGHTS, JAX64), make(MEANS, JAX64), covs)
-        parts = mp.GaussianMixture.of(make(WEIGHTS, JAX64), made.components)
-        for mix in (made, parts):
-            again = jax.tree_util.tree_map(lambda a: a, mix)
-            assert again.fingerprint == mix.fingerprint
-            assert_close(again.covariance, mix.covariance, 0)
-            got = jax.jit(lambda m: m.covariance)(mix)
-            assert_close(got, mix.covariance, 1e-15)
 
 
 def test_from_labels_is_one_gaussian_per_class(backend, rng):

@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from support.tiny_models import bert, llama
 from support.tokenizers import word_tokenizer
 
 from mlpoly.lm import collect, example_text, load_model, token_batches
 
 
-def tiny(**options: Any) -> Any:
-    torch.manual_seed(0)
-    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32, **shape, **options))
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    tiny().save_pretrained(tmp_path / "tiny")
+    llama().save_pretrained(tmp_path / "tiny")
     return tmp_path / "tiny"
 
 
@@ -31,7 +26,7 @@ def test_folder_with_safetensors(folder: Path) -> None:
     assert type(model).__name__ == "LlamaForCausalLM" and not model.training
     assert tokenizer is None
     assert model.dtype == torch.float32
-    assert torch.equal(model.lm_head.weight, tiny().lm_head.weight)
+    assert torch.equal(model.lm_head.weight, llama().lm_head.weight)
     assert load_model(str(folder), dtype="bfloat16")[0].dtype == torch.bfloat16
     assert load_model(folder, dtype=torch.float64)[0].dtype == torch.float64
     # Provenance names the folder, but not where on this machine it is.
@@ -45,8 +40,7 @@ def test_folder_with_a_tokenizer(folder: Path) -> None:
 
 
 def test_class_of_the_checkpoint_is_used(tmp_path: Path) -> None:
-    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=32, **shape)).save_pretrained(tmp_path)
+    bert().save_pretrained(tmp_path)
     model, _ = load_model(tmp_path)
     assert type(model).__name__ == "BertForMaskedLM"
 
@@ -55,7 +49,7 @@ def test_pickles_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"no weights in safetensors\. Get a safetensors version"):
         load_model(folder)
-    torch.save(tiny().state_dict(), folder / "pytorch_model.bin")
+    torch.save(llama().state_dict(), folder / "pytorch_model.bin")
     with pytest.raises(FileNotFoundError, match=r"only pickles \(pytorch_model\.bin\), which can run code"):
         load_model(folder)
 

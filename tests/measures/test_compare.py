@@ -70,14 +70,6 @@ def test_several_polynomials_take_one_evaluation_of_the_network(backend, kind):
     assert "itself" in str(together) and "network_accuracy" in str(together)
 
 
-def test_weights_count_rows():
-    net, poly, x, labels = case()
-    rows = np.repeat(np.arange(len(x)), np.arange(len(x)) % 3)
-    weighted = compare(net, poly, mp.Samples(x, weights=np.arange(len(x)) % 3), labels).measures()
-    for name, value in compare(net, poly, x[rows], labels[rows]).measures().items():
-        assert float(weighted[name]) == pytest.approx(float(value), rel=1e-12)
-
-
 def test_labels_are_optional_and_of_any_library():
     net, poly, x, labels = case()
     without = compare(net, poly, x)

@@ -107,17 +107,12 @@ NET = network("MLP", "relu", 4, 6, 2)
 @mistakes(
     [
         ("infinite", lambda: mp.conditional(NET, G, np.array([[np.inf, 0, 0, 0]])), ValueError, "infinite", "NaN"),
-        (
-            "columns",
-            lambda: mp.conditional(NET, G, np.zeros((2, 3))),
-            ValueError,
-            "x has shape",
-            "one column per input",
-        ),
+        ("columns", lambda: mp.conditional(NET, G, np.zeros((2, 3))), ValueError, "x has shape",
+         "one column per input"),
         ("no rows", lambda: mp.conditional(NET, G, np.zeros((0, 4))), ValueError, "no rows"),
         ("data", lambda: mp.conditional(NET, np.zeros((5, 4)), np.zeros((1, 4))), TypeError, "inputs", "from_samples"),
         ("deep", lambda: mp.conditional(chain(), G, np.zeros((1, 4))), TypeError, "one hidden layer"),
     ]
-)
+)  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)

@@ -1,6 +1,5 @@
 """Fraction of variance unexplained on data: against plain NumPy, known values, and its errors."""
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -9,7 +8,6 @@ import mlpoly as mp
 import mlpoly.measures.functions
 from mlpoly.measures import fvu
 from mlpoly.records import replace
-from mlpoly.scores import FVU
 
 rng = np.random.default_rng(0)
 W1, B1 = rng.standard_normal((6, 4)), rng.standard_normal(6)
@@ -45,26 +43,6 @@ def test_blocks_do_not_change_the_result(monkeypatch):
     whole = fvu(net, fitted(net), X)
     monkeypatch.setattr(mlpoly.measures.functions, "_ROWS", 7)
     np.testing.assert_allclose(fvu(net, fitted(net), X).per_output, whole.per_output, rtol=1e-12)
-
-
-def test_jax_jit():
-    arrays = [jax.numpy.asarray(a) for a in (W1, B1, W2, B2)]
-    net = mp.MLP(*arrays)
-    poly = fitted(net)
-    x = jax.numpy.asarray(X)
-    got = jax.jit(lambda net, poly, x: fvu(net, poly, x))(net, poly, x)
-    assert isinstance(got, FVU)
-    expected = fvu(network(), fitted(network()), X).total
-    np.testing.assert_allclose(np.asarray(got.total), expected, rtol=1e-3)
-
-
-@pytest.mark.parametrize("dead", [[1], [0, 2], [0, 1, 2]])
-def test_constant_output_is_an_error(dead):
-    weight = W2.copy()
-    weight[dead] = 0
-    net = network(W2=weight)
-    with pytest.raises(ValueError, match=f"FVU is undefined.*{', '.join(map(str, dead))}"):
-        fvu(net, fitted(net), X)
 
 
 @pytest.mark.parametrize(

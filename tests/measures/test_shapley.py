@@ -51,7 +51,7 @@ def test_against_all_orders(kind, name, inputs):
     assert_close(found.values, expected, 1e-10)
     assert_close(found.mean, mp.second_moment(net, inputs).mean, 1e-12)
     assert_close(found.prediction, net(X0), 1e-14)
-    game = prediction_worth(net, X0, inputs, [np.array([i]) for i in range(4)])
+    game = prediction_worth(mp.conditional_mean(net, inputs, []), X0, [np.array([i]) for i in range(4)])
     for s, value in worth.items():
         assert_close(game(s), value, 1e-11)
 
@@ -116,26 +116,25 @@ NET = network("MLP", "relu", 4, 5, 2)
     [
         ("shape", lambda: shapley(NET, X0[:3], G), ValueError, "x has shape", "one number per input"),
         ("NaN", lambda: shapley(NET, X0 * np.nan, G), ValueError, "x holds|x has"),
-        ("deep", lambda: shapley(chain(), X0, G), TypeError, "hidden layer"),
-        ("polynomial", lambda: shapley(mp.fit(NET, G), X0, G), TypeError, "net must be"),
-        ("samples", lambda: shapley(NET, X0, mp.Samples(G.sample(9))), TypeError, "Gaussian or a GaussianMixture"),
-        (
-            "impossible",
-            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))),
-            ValueError,
-            "x has",
-            "cannot occur",
-        ),
-        (
-            "does not vary",
-            lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1]))),
-            ValueError,
-            "input 1 does not vary",
-        ),
+        ("causal deep", lambda: shapley(chain(), X0, G, causal=[[0, 1, 2, 3]]), TypeError, "causal needs",
+         "mlpoly.fit"),
+        ("impossible", lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.ones((4, 4)))), ValueError, "x has",
+         "cannot occur"),
+        ("does not vary", lambda: shapley(NET, X0, mp.Gaussian(np.zeros(4), np.array([1.0, 0, 1, 1]))), ValueError,
+         "input 1 does not vary"),
     ]
-)
+)  # fmt: skip
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+def test_sets_share_checks_and_wide_copies(monkeypatch):
+    """2^4 sets of inputs, one preparation."""
+    module, calls = importlib.import_module("mlpoly.measures.conditional_mean"), []
+    real = module.gaussians
+    monkeypatch.setattr(module, "gaussians", lambda *a: calls.append(a) or real(*a))
+    shapley(NET, X0, G)
+    assert len(calls) == 1
 
 
 ORDER = [[2], [0, 3], [1]]  # a chain of three groups
@@ -259,23 +258,13 @@ def test_asymmetric_values():
     [
         ("part", lambda: shapley(network(), X0, G, causal=[[0, 1]]), ValueError, "causal", "every one"),
         ("twice", lambda: shapley(network(), X0, G, causal=[[0, 1], [1, 2, 3]]), ValueError, "causal", "one group"),
-        (
-            "flags",
-            lambda: shapley(network(), X0, G, causal=ORDER, confounding=[True]),
-            ValueError,
-            "confounding",
-            "each of 3",
-        ),
+        ("flags", lambda: shapley(network(), X0, G, causal=ORDER, confounding=[True]), ValueError, "confounding",
+         "each of 3"),
         ("mixture", lambda: shapley(network(), X0, MIX, causal=ORDER), TypeError, "causal", "Gaussian"),
         ("no order", lambda: shapley(network(), X0, G, asymmetric=True), ValueError, "asymmetric", "causal="),
-        (
-            "groups",
-            lambda: shapley(network(), X0, G, groups=[[0, 2]], causal=ORDER, asymmetric=True),
-            ValueError,
-            "groups",
-            "need one",
-        ),
+        ("groups", lambda: shapley(network(), X0, G, groups=[[0, 2]], causal=ORDER, asymmetric=True), ValueError,
+         "groups", "need one"),
     ]
-)
+)  # fmt: skip
 def test_mistakes_of_causal_games(act, exception, patterns):
     assert_explained(act, exception, patterns)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.backends import NUMPY32, TORCH32, TORCH64, assert_close, assert_same_kind, backends, in_library, to_numpy
-from support.inputs import gaussian, mixture
+from support.inputs import gaussian, mixture, standard_grid
 from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
@@ -121,17 +121,15 @@ def test_two_polynomials_against_quadrature(degrees, inputs):
     at = gaussian(8, 4, ridge=0.1)
     p, q = (mp.fit(network("MLP", "gelu", seed=i), g, n) for i, (g, n) in enumerate(zip(inputs, degrees, strict=True)))
     found = mp.similarity(p, q, at, degree=2)
-    x, w = np.polynomial.hermite_e.hermegauss(5)
-    grid = np.stack(np.meshgrid(*[x] * 4, indexing="ij"), -1).reshape(-1, 4)
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * 4, indexing="ij"), -1).reshape(-1, 4), axis=1)
-    points = at.mean + grid @ np.linalg.cholesky(at.cov).T
+    z, weights = standard_grid(4, 5)
+    points = at.mean + z @ np.linalg.cholesky(at.cov).T
     a, b = p(points), q(points)
     assert_close(found.per_output.inner, weights @ (a * b), 1e-10)
     assert_close(found.per_output.first, weights @ (a * a), 1e-10)
     assert_close(found.per_output.second, weights @ (b * b), 1e-10)
     assert_close(found.by_degree.inner[0], (weights @ a) @ (weights @ b), 1e-10)
     # The linear part, by projecting on the standardised coordinates.
-    slopes = [np.einsum("n,no,nd->od", weights, v, grid) for v in (a, b)]
+    slopes = [np.einsum("n,no,nd->od", weights, v, z) for v in (a, b)]
     assert abs(found.by_degree.inner[1] - np.sum(slopes[0] * slopes[1])) <= 1e-10 * found.first
 
 

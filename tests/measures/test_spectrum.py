@@ -91,17 +91,6 @@ def test_units_without_variance_are_constants(activation, rng):
     assert degree_spectrum(alone, inputs).total.tolist() == [0.0]
 
 
-def test_hidden_units_as_outputs(rng):
-    for net in (mlp(rng, "relu"), glu(rng, "silu")):
-        inputs = gaussian(rng)
-        bare = net.with_parts(net.forms, None, None)
-        s, m = degree_spectrum(bare, inputs, degree=5), second_moment(bare, inputs)
-        np.testing.assert_allclose(s.total, np.diag(m.cov), rtol=1e-11)
-        np.testing.assert_allclose(
-            net.readout @ m.cov @ net.readout.T, second_moment(net, inputs).cov, rtol=1e-11, atol=1e-12
-        )
-
-
 def test_mixture_is_within_plus_between(rng):
     net = mlp(rng)
     parts, weights = [gaussian(rng), gaussian(rng)], np.array([0.3, 0.7])

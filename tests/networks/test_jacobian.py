@@ -21,7 +21,7 @@ from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.networks import jacobian, layers_of, value_and_pullback
+from mlpoly.networks import jacobian, value_and_pullback
 
 D = 4
 
@@ -112,9 +112,3 @@ def test_gradients_flow_to_weights():
 def test_points_are_checked():
     with pytest.raises(ValueError, match="x has shape"):
         jacobian(network(), np.zeros((3, D + 1)))
-
-
-def test_layers_in_the_order_of_the_data():
-    net = NETWORKS["chain of five"]()
-    one, two, three, four, five = net.layers
-    assert layers_of(net) == [one, two, three.net, four, five]

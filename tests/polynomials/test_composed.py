@@ -9,6 +9,7 @@ from support.mistakes import assert_explained, mistakes
 from support.networks import chain, network
 
 import mlpoly as mp
+from mlpoly.polynomials.symmetric import multisets, places, repeats
 from mlpoly.records import replace
 from mlpoly.units import Series
 
@@ -173,3 +174,16 @@ COMPOSE = mp.polynomials.ComposedPolynomial
 )  # fmt: skip
 def test_mistakes_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
+
+
+def test_power_series_are_the_polynomial(rng):
+    """The entries of all degrees, times how often they occur, add up to the values."""
+    p = composed()
+    x = rng.standard_normal((5, p.dim_in))
+    total = 0.0
+    for k, part in enumerate(p.power_series(p.degree)):
+        rows = multisets(p.dim_in, k)
+        np.testing.assert_array_equal(places(rows), np.arange(len(rows)))
+        assert repeats(rows).sum() == p.dim_in**k
+        total = total + np.prod(x[:, rows], axis=-1) @ (part * repeats(rows)).T
+    assert_close(total, p(x), 1e-10)  # high powers of x amplify the rounding of the coefficients

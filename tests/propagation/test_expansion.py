@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.backends import TORCH64, assert_close, in_library
+from support.backends import assert_close
 from support.inputs import standard_grid
 from support.networks import chain
 
@@ -86,12 +86,3 @@ def test_relu_network_against_samples() -> None:
     noise = np.sum((halves[0] - halves[1]) ** 2) / variance
     assert noise < 0.05 * left
     assert excess < 0.06 * left
-
-
-def test_torch_agrees() -> None:
-    for kind in ("three layers", "gated", "residual"):
-        net, inputs = polynomial_network(kind, 0.3), mp.Gaussian.standard(2)
-        want, _ = expand(net, inputs)
-        found, _ = expand(in_library(net, TORCH64), in_library(inputs, TORCH64))
-        assert_close(found.linear, want.linear, 1e-11)
-        assert_close(found.quadratic, want.quadratic, 1e-11)

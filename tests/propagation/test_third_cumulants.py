@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.backends import JAX64, TORCH64, Backend, assert_close, backends, in_library
-from support.inputs import gaussian, mixture
+from support.inputs import gaussian, mixture, standard_grid
 from support.networks import network
 
 import mlpoly as mp
@@ -65,11 +65,8 @@ def test_cumulants_of_correlated_units() -> None:
     state = walk(net, ThirdCumulants(), State.at(inputs))
     b, u = state.bends, state.along
     found = sum(2 * np.einsum("ak,bk,ck->abc", *f) for f in ((b, u, u), (u, b, u), (u, u, b)))
-    nodes, weights = np.polynomial.hermite_e.hermegauss(12)
-    grid = np.stack(np.meshgrid(*[nodes] * size, indexing="ij"), -1).reshape(-1, size)
-    weight = np.prod(np.stack(np.meshgrid(*[weights] * size, indexing="ij"), -1).reshape(-1, size), axis=1)
-    weight /= weight.sum()
-    values = net(grid @ np.linalg.cholesky(inputs.covariance).T)
+    z, weight = standard_grid(size, 12)
+    values = net(z @ np.linalg.cholesky(inputs.covariance).T)
     values -= weight @ values
     want = np.einsum("n,na,nb,nc->abc", weight, values, values, values, optimize=True)
     a = np.arange(size)

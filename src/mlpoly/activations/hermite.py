@@ -1,7 +1,5 @@
 """Public Hermite coefficients of an activation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

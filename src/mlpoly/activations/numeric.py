@@ -4,8 +4,6 @@ Every function keeps its relative accuracy in the tails and near zero, because e
 of the activation where the Gaussian is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -5,8 +5,6 @@ tail beyond its break. Tails are small and computed with full relative accuracy,
 mean is from the breaks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -9,8 +9,6 @@ A function that is analytic in a strip around the real axis needs no panels: the
 geometrically on nodes t that all neurons share, so that the sums over nodes are one matrix product.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

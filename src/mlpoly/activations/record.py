@@ -1,7 +1,5 @@
 """The record of an activation: its function and its Hermite coefficients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,7 +86,7 @@ class Activation:
         noise = 64 * eps * np.maximum(np.abs(left), np.abs(right))
         return bool(np.any(gaps[0] > 0.5 * gaps[1] + noise))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Activation:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Activation":
         return self  # immutable
 
     def __repr__(self) -> str:

@@ -1,7 +1,5 @@
 """Activations by name: the built-in ones, PyTorch's and Hugging Face's aliases, and the user's own."""
 
-from __future__ import annotations
-
 import copyreg
 import difflib
 import math

@@ -1,7 +1,5 @@
 """Smooth activations whose Hermite coefficients are elementary: GELU, erf, Gaussian bump, sine, cosine (MATH 3)."""
 
-from __future__ import annotations
-
 import math
 
 from mlpoly.activations.record import Activation

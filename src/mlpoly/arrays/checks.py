@@ -1,7 +1,5 @@
 """Checks of user input; each message says what to do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from numbers import Real

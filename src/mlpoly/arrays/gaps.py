@@ -1,7 +1,5 @@
 """Operations that the array-API standard leaves out."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -4,8 +4,6 @@ JAX compiles every operation for every shape, which takes seconds where the work
 jax.grad and jax.vmap, and on other devices, the operations are JAX's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys

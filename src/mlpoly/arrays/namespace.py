@@ -1,7 +1,5 @@
 """Which array library is in use, where an array lives, and whether its values can be read."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

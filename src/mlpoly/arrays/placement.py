@@ -1,7 +1,5 @@
 """Precision and placement: from one dtype, device or library to another."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any, Literal

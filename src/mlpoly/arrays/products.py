@@ -1,7 +1,5 @@
 """Matrix products that cost less than the plain ones, at the same accuracy."""
 
-from __future__ import annotations
-
 import sys
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Networks and polynomials as graphs of vectors, in float64 of NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -240,8 +238,3 @@ def _products(graph: Graph, z: int, table: np.ndarray) -> int:
             total, graph.linear([(units, np.where(done[:, None], 0.0, one[step]))], done.astype(float))
         )
     return total
-
-
-def outputs(graph: Graph, node: int, rows: np.ndarray) -> int:
-    """Add linear combinations (m, o) of the outputs."""
-    return graph.linear([(node, rows)])

@@ -1,7 +1,5 @@
 """Certified bounds of functions over a region, beside values that are attained there."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import as_number
-from mlpoly.certificates.branch import Part, refine
 from mlpoly.certificates.build import add, add_difference
 from mlpoly.certificates.graph import Graph
 from mlpoly.certificates.region import Box, Region, regions
 from mlpoly.certificates.relaxation import Ranges
-from mlpoly.certificates.search import attained
+from mlpoly.certificates.search import attained, widest
 from mlpoly.measures.functions import check_functions
 from mlpoly.networks import Chain, Network
 from mlpoly.polynomials import Polynomial
@@ -22,6 +19,7 @@ from mlpoly.tables import Plottable, Table, Tabular
 
 _STEPS = 60  # of descent in the slopes, for the bounds of hidden units
 _LAST = 200  # for those of the outputs
+_PART = 8  # for both over a part of the region
 
 
 @dataclass(frozen=True)
@@ -148,18 +146,35 @@ def _one_region(
     graph: Graph, node: int, rows: np.ndarray, region: Region, seconds: float, tolerance: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Upper bounds and attained values (m,) of rows times a vector, where they are, and the number of parts."""
-    start = time.monotonic()
+    start, o = time.monotonic(), len(rows) // 2
     upper = Ranges.of(graph, region).upper(node, rows)
     lower, points = attained(graph, node, rows, region, start + 0.2 * seconds, seed=seed)
     ranges = Ranges.of(graph, region, _STEPS, start + 0.7 * seconds)
     upper = np.minimum(upper, ranges.upper(node, rows, _LAST, start + 0.9 * seconds))
-    parts = 1
-    if isinstance(region, Box):
-        o = len(rows) // 2
-        width, wide = lower + np.roll(lower, o), upper + np.roll(upper, o)  # of the range of each output, and its bound
-        room = tolerance * width + 1e-9 * np.where(np.isfinite(wide), wide, 1.0) + 1e-12 * np.abs(lower) + 1e-290
-        upper, parts = refine(graph, node, rows, Part(region, upper), lower, points, room, start + seconds)
-    return upper, lower, points, parts
+    if not isinstance(region, Box):
+        return upper, lower, points, 1
+    # Branch and bound: the part with the largest bound is halved, until bounds and attained values meet.
+    width, wide = lower + np.roll(lower, o), upper + np.roll(upper, o)  # of the range of each output, and its bound
+    room = tolerance * width + 1e-9 * np.where(np.isfinite(wide), wide, 1.0) + 1e-12 * np.abs(lower) + 1e-290
+    rng, parts, settled = np.random.default_rng(0), [(region, upper)], lower.copy()
+    while parts:
+        gap = (np.maximum(np.max([top for _, top in parts], axis=0), settled) - lower) / room
+        row = int(np.argmax(gap))
+        if gap[row] <= 1 or time.monotonic() > start + seconds:
+            break
+        whole, most = parts.pop(int(np.argmax([top[row] for _, top in parts])))
+        for box in whole.halves(widest(graph, node, rows[row : row + 1], whole, rng)):
+            ranges = Ranges.of(graph, box, _PART, start + seconds, fine=False)
+            top = np.minimum(ranges.upper(node, rows, _PART, start + seconds), most)
+            x = box.sample(4, rng)
+            value = graph.values(x)[node] @ rows.T
+            better = value.max(axis=0) > lower
+            lower[better], points[better] = value.max(axis=0)[better], x[value.argmax(axis=0)[better]]
+            if np.all(top <= lower + room):
+                settled = np.maximum(settled, top)
+            else:
+                parts.append((box, top))
+    return np.max([settled, lower, *(top for _, top in parts)], axis=0), lower, points, max(len(parts), 1)
 
 
 def checked_function(name: str, f: Any) -> Network | Polynomial:

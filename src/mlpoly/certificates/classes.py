@@ -1,7 +1,5 @@
 """Whether two classifiers choose the same class for every input of a region."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,13 +8,12 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from mlpoly.arrays import as_number
-from mlpoly.certificates.branch import widest
 from mlpoly.certificates.build import add
 from mlpoly.certificates.certify import checked_function
 from mlpoly.certificates.graph import Graph
 from mlpoly.certificates.region import Box, Region, regions
 from mlpoly.certificates.relaxation import Ranges
-from mlpoly.certificates.search import attained
+from mlpoly.certificates.search import attained, widest
 from mlpoly.measures.functions import check_functions
 from mlpoly.networks import Network
 from mlpoly.polynomials import Polynomial
@@ -104,29 +101,27 @@ def same_class(
     zero = np.zeros_like(logit)
     ends = add(graph, f), add(graph, p)
     node = graph.linear([(ends[0], np.concatenate([logit, zero])), (ends[1], np.concatenate([zero, logit]))])
-    found, open_parts = 0, 0
+    found = left = 0
     for place in places:
-        deadline = start + seconds
-        x = _difference(graph, node, o, place, start + 0.4 * seconds, seed)
-        todo: list[Region] = [place]
+        x, todo = _difference(graph, node, o, place, start + 0.4 * seconds, seed), [place]
         while x is None and todo:
             part = todo.pop()
+            late = time.monotonic() > start + seconds
             x = _differs(graph, node, o, part.sample(64, np.random.default_rng(seed)))
-            late = time.monotonic() > deadline and part is not place
-            if x is not None or (not late and _certified(graph, node, o, part, deadline)):
+            if x is not None:
+                break
+            if (part is place or not late) and _certified(graph, node, o, part, start + seconds):
                 found += 1
-            elif late or not isinstance(part, Box) or time.monotonic() > deadline:
-                open_parts += 1 + len(todo)
+            elif late or not isinstance(part, Box):
+                left += 1 + len(todo)
                 break
             else:
                 c = int(_classes(graph, node, o, part.middle[None])[0][0])
-                slopes = _margins(o, c, c)
-                todo += part.halves(widest(graph, node, slopes, part, np.random.default_rng(seed)))
+                todo += part.halves(widest(graph, node, _margins(o, c, c), part, np.random.default_rng(seed)))
         if x is not None:
             one, two = (int(c[0]) for c in _classes(graph, node, o, x[None]))
-            return SameClass("false", x, (one, two), found, open_parts, time.monotonic() - start)
-    answer: Literal["true", "open"] = "open" if open_parts else "true"
-    return SameClass(answer, None, None, found, open_parts, time.monotonic() - start)
+            return SameClass("false", x, (one, two), found, left, time.monotonic() - start)
+    return SameClass("open" if left else "true", None, None, found, left, time.monotonic() - start)
 
 
 def _classes(graph: Graph, node: int, o: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

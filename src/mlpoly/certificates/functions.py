@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.polynomial import polyder, polyval
 
 from mlpoly.activations import Activation
 
@@ -33,6 +34,11 @@ class Panels(NamedTuple):
     below: np.ndarray  # (h, n - 1), bounds on chord - function
     least: np.ndarray  # (h, n - 1), bounds on the second derivative
     most: np.ndarray
+
+
+def to_nodes(gap: np.ndarray) -> np.ndarray:
+    """Numbers (h, n) for nodes: the larger ones of the panels (h, n - 1) on both sides, which are not negative."""
+    return np.maximum(np.pad(gap, ((0, 0), (1, 0))), np.pad(gap, ((0, 0), (0, 1))))
 
 
 @dataclass(frozen=True)
@@ -71,73 +77,37 @@ class Pieces:
     def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
         """Values or derivatives at points t (..., h), from the right at breaks."""
         place = np.sum(t[..., None, :] >= self.breaks, axis=-2)
-        table = self._derived(self.coefficients, order)
-        units = np.arange(table.shape[2])
-        total = table[place, -1, units]
-        for k in range(table.shape[1] - 2, -1, -1):
-            total = total * t + table[place, k, units]
-        return total
-
-    @staticmethod
-    def _derived(table: np.ndarray, order: int) -> np.ndarray:
-        for _ in range(order):
-            n = table.shape[1]
-            table = table[:, 1:] * np.arange(1, n)[:, None] if n > 1 else 0 * table
-        return table
+        return np.choose(place, [polyval(t, polyder(piece, order), tensor=False) for piece in self.coefficients])
 
     def panels(self, t: np.ndarray) -> Panels:
         """The functions on panels between nodes t (h, n)."""
         middle, half = (t[:, :-1] + t[:, 1:]) / 2, (t[:, 1:] - t[:, :-1]) / 2
-        table, size = self.coefficients, np.abs(self.coefficients)
-        n = table.shape[1]
-        size = self.errors + (4 * n + 4) * EPS * size  # of which Horner's rule makes bounds on all its errors
-        place = np.sum(middle[:, :, None] >= self.breaks.T[:, None, :], axis=2)
-        units = np.arange(len(t))[:, None]
-
-        def pick(a: np.ndarray, k: int) -> np.ndarray:
-            return a[place, k, units]
-
-        def horner(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-            total = pick(a, a.shape[1] - 1)
-            for k in range(a.shape[1] - 2, -1, -1):
-                total = total * x + pick(a, k)
-            return total
-
-        reach = np.abs(middle) + half
-        value = np.empty_like(t)
-        value[:, :-1], value[:, -1] = horner(table, t[:, :-1]), horner(table, t[:, 1:])[:, -1]
-        error = horner(size, reach) + TINY
-        slope, slope_error = self._derived(table, 1), horner(self._derived(size, 1), reach)
-        # Taylor series in the middle, by repeated synthetic division.
-        series = [pick(table, k) for k in range(n)]
+        n, reach = self.coefficients.shape[1], np.abs(middle) + half
+        # Horner's rule of these sizes bounds all errors of that of the coefficients.
+        sizes = self.errors + (4 * n + 4) * EPS * np.abs(self.coefficients)
+        place, units = np.sum(middle[:, :, None] >= self.breaks.T[:, None, :], axis=2), np.arange(len(t))[:, None]
+        table, size = (np.moveaxis(a[place, :, units], -1, 0) for a in (self.coefficients, sizes))  # (n + 1, h, panels)
+        ends = [polyval(x, table, tensor=False) for x in (t[:, :-1], t[:, 1:])]
+        value = np.concatenate([ends[0], ends[1][:, -1:]], axis=1)
+        error = polyval(reach, size, tensor=False) + TINY
+        left, right = (polyval(x, polyder(table), tensor=False) for x in (t[:, :-1], t[:, 1:]))
+        series = list(table)  # Taylor series in the middle, by repeated synthetic division
         for start in range(n):
             for j in range(n - 2, start - 1, -1):
                 series[j] = series[j] + middle * series[j + 1]
         bend = 2 * series[2] if n > 2 else 0 * middle
         spread = sum((k * (k - 1) * np.abs(series[k]) * half ** (k - 2) for k in range(3, n)), start=0 * middle)
-        spread = spread + horner(self._derived(size, 2), reach)
-        left, right = horner(slope, t[:, :-1]), horner(slope, t[:, 1:])
+        spread = spread + polyval(reach, polyder(size, 2), tensor=False)
         # A break that is rounded leaves a sliver to the wrong piece.
         step = np.zeros_like(middle)
-        if len(self.breaks):
-            at, off = self.breaks.T[:, None, :], self.wobble.T[:, None, :]
-            touched = (np.abs(t[:, :-1, None] - at) <= off) | (np.abs(t[:, 1:, None] - at) <= off)
-            jump = np.max(np.abs(np.stack([self._at_breaks(1, 0), self._at_breaks(1, 1)])), axis=0).T[:, None, :]
-            step = np.sum(np.where(touched, 4 * off * (jump + EPS), 0.0), axis=2)
+        for at, off in zip(self.breaks, self.wobble, strict=True):
+            steep = np.max([polyval(np.abs(at), polyder(np.abs(c)), tensor=False) for c in self.coefficients], axis=0)
+            close = np.abs(t - at[:, None]) <= off[:, None]
+            step += np.where(close[:, :-1] | close[:, 1:], (4 * off * (steep + EPS))[:, None], 0.0)
         least, most = bend - spread, bend + spread
         above, below = (np.maximum(b, 0) * half**2 * (0.5 + 8 * EPS) + step for b in (-least, most))
-        inner = np.zeros_like(t)
-        inner[:, :-1], inner[:, 1:] = error + step, np.maximum(inner[:, 1:], error + step)
-        inner[:, 1:-1] = np.maximum(inner[:, 1:-1], np.maximum((error + step)[:, :-1], (error + step)[:, 1:]))
-        return Panels(value, inner, left, right, slope_error, above, below, least, most)
-
-    def _at_breaks(self, order: int, side: int) -> np.ndarray:
-        """Derivatives (b, h) of the piece on the left (0) or on the right (1) of each break."""
-        table = self._derived(self.coefficients, order)[side : len(self.breaks) + side]
-        total = table[:, -1]
-        for k in range(table.shape[1] - 2, -1, -1):
-            total = total * self.breaks + table[:, k]
-        return total
+        slack = polyval(reach, polyder(size), tensor=False)
+        return Panels(value, to_nodes(error + step), left, right, slack, above, below, least, most)
 
 
 @dataclass(frozen=True)
@@ -171,8 +141,7 @@ class Smooth:
         value = weight * np.asarray(self.activation(y))
         left = weight * scale * np.asarray(self.activation.slope((y + 2 * side)[:, :-1]))
         right = weight * scale * np.asarray(self.activation.slope((y - 2 * side)[:, 1:]))
-        steep = np.abs(np.concatenate([left[:, :1], right], axis=1)), np.abs(np.concatenate([left, right[:, -1:]], 1))
-        per_y = np.maximum(*steep) / np.abs(scale) + 1e-6 * np.abs(weight)
+        per_y = to_nodes(np.maximum(np.abs(left), np.abs(right))) / np.abs(scale) + 1e-6 * np.abs(weight)
         error = _LIBRARY * (np.abs(value) + np.abs(y) * per_y) + 4 * shift * per_y
         slack = np.abs(weight * scale) * (2 * _LIBRARY + 8 * np.maximum(shift[:, 1:], shift[:, :-1]))
         slack = slack + 2 * _LIBRARY * np.maximum(np.abs(left), np.abs(right))

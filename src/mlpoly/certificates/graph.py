@@ -1,7 +1,5 @@
 """What is bounded: vectors made from the inputs by linear maps, functions of one variable and products, in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -4,14 +4,12 @@ A panel's margin is added to its two nodes. Then max over nodes of (upper - slop
 of any slope, and the polygon of these points has all that linear relaxations need.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from mlpoly.certificates.functions import EPS, TINY, Functions, Panels
+from mlpoly.certificates.functions import EPS, TINY, Functions, Panels, to_nodes
 
 _GRID = 33  # nodes of equal distance; a margin is then 1 / 1024 of what a single chord leaves
 _BISECTIONS = 48
@@ -34,18 +32,8 @@ class Enclosure:
     @cached_property
     def squares(self) -> np.ndarray:
         """Lower values (h, n) at the nodes of (t - middle)^2, which chords between nodes exceed."""
-        room, gap = np.zeros_like(self.nodes), np.diff(self.nodes, axis=1) ** 2 / 4
-        room[:, :-1] = gap
-        room[:, 1:] = np.maximum(room[:, 1:], gap)
-        square = (self.nodes - self.middle[:, None]) ** 2
-        return square - room - 8 * EPS * np.max(self.nodes**2, axis=1, keepdims=True)
-
-    @property
-    def at_middle(self) -> tuple[np.ndarray, np.ndarray]:
-        """Upper and lower values (h,) in the middles of the intervals."""
-        rows = zip(self.middle, self.nodes, self.upper, self.lower, strict=True)
-        values = [(np.interp(m, t, up), np.interp(m, t, down)) for m, t, up, down in rows]
-        return np.array(values).reshape(-1, 2)[:, 0], np.array(values).reshape(-1, 2)[:, 1]
+        room = to_nodes(np.diff(self.nodes, axis=1) ** 2 / 4)
+        return (self.nodes - self.middle[:, None]) ** 2 - room - 8 * EPS * np.max(self.nodes**2, axis=1, keepdims=True)
 
     @property
     def middle(self) -> np.ndarray:
@@ -110,13 +98,9 @@ def enclose(functions: Functions, low: np.ndarray, high: np.ndarray, fine: bool 
         extra = [_stationary(functions, t, np.argmax(sign * values, axis=1), sign) for sign in (1.0, -1.0)]
         t = np.sort(np.concatenate([t, np.stack(extra, axis=1)], axis=1), axis=1)
     p = functions.panels(t)
-    rise, fall = (np.zeros_like(t) for _ in range(2))
-    for room, gap in ((rise, p.above), (fall, p.below)):
-        room[:, :-1], room[:, 1:] = gap, np.maximum(room[:, 1:], gap)
-        room[:, 1:-1] = np.maximum(gap[:, 1:], gap[:, :-1])
     noise = p.error + 2 * EPS * np.abs(p.value) + TINY
-    top, bottom = _peak(p, t, 1.0), -_peak(p, t, -1.0)
-    return Enclosure(t, p.value + rise + noise, p.value - fall - noise, bottom, top)
+    upper, lower = p.value + to_nodes(p.above) + noise, p.value - to_nodes(p.below) - noise
+    return Enclosure(t, upper, lower, -_peak(p, t, -1.0), _peak(p, t, 1.0))
 
 
 def _stationary(functions: Functions, t: np.ndarray, place: np.ndarray, sign: float) -> np.ndarray:

@@ -90,16 +90,14 @@ class Ellipsoid:
 
     def largest(self, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds (m,) on slopes @ x, and the points (m, d) where they are attained up to rounding."""
-        d = len(self.mean)
-        spread = slopes @ self.cov
-        variance, size = (
-            (spread * slopes).sum(axis=1),
-            np.sum(np.abs(slopes) @ np.abs(self.cov) * np.abs(slopes), axis=1),
-        )
-        deviation = np.sqrt(np.maximum(variance, 0) + 2 * (d + 4) * EPS * size)
+        d, scale = len(self.mean), np.max(np.abs(slopes), axis=1, initial=0.0)
+        unit = slopes / np.where(scale > 0, scale, 1.0)[:, None]  # the square of a tiny slope would be none
+        spread, size = unit @ self.cov, np.abs(unit)
+        slack = 2 * (d + 4) * EPS * np.sum((size @ np.abs(self.cov)) * size, axis=1)
+        deviation = np.sqrt(np.maximum(np.sum(spread * unit, axis=1), 0) + slack)
         step = spread / np.where(deviation > 0, deviation, 1.0)[:, None]
         level = slopes @ self.mean + (d + 4) * EPS * np.abs(slopes) @ np.abs(self.mean)
-        return level + (1 + 8 * EPS) * self.radius * deviation, self.mean + self.radius * step
+        return level + (1 + 8 * EPS) * self.radius * scale * deviation, self.mean + self.radius * step
 
     def largest_squares(self, forms: np.ndarray, weights: np.ndarray) -> float:
         """Upper bound on the sum of weights (h,) times the squares of forms (h, d) @ (x - middle)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from mlpoly.certificates.functions import EPS, TINY
 from mlpoly.certificates.graph import Apply, Graph, Linear, Product, image, times
 from mlpoly.certificates.interval import Enclosure, enclose
 from mlpoly.certificates.region import Box, Region
-from mlpoly.certificates.squares import Descent, Squares
+from mlpoly.certificates.squares import Squares
 
+_RATE = 0.1  # first step of the descent, in multiples of how much a function's slope varies
 _BLOCK = 2**21  # numbers in the arrays of a block of rows
 
 
@@ -110,14 +112,20 @@ class Ranges:
         if not steps or not slopes:
             return best
         squares = Squares.of(self.graph, self.region, self.enclosures, weights, deadline)
-        slopes[-1], descent = np.ones(len(rows)), Descent()
+        slopes[-1] = np.ones(len(rows))
+        unit = {k: self._variation(k) for k in slopes}
+        first: dict[int, Any] = dict.fromkeys(slopes, 0.0)
+        second: dict[int, Any] = dict.fromkeys(slopes, 0.0)
         for step in range(steps):
             bound, changes, _ = self.back(i, rows, slopes, True, squares)
             best = np.fmin(best, bound)
             if time.monotonic() > deadline:
                 break
-            for k, change in changes.items():
-                slopes[k] = descent.moved(k, slopes[k], change, self._variation(k), step)
+            for k, change in changes.items():  # Adam
+                first[k] = 0.8 * first[k] + 0.2 * unit[k] * change
+                second[k] = 0.98 * second[k] + 0.02 * (unit[k] * change) ** 2
+                size = np.sqrt(second[k] / (1 - 0.98 ** (step + 1))) + 1e-300
+                slopes[k] = slopes[k] - _RATE / (1 + step / 40) * unit[k] * first[k] / (1 - 0.8 ** (step + 1)) / size
             slopes[-1] = np.maximum(slopes[-1], 0.0)
         return best
 

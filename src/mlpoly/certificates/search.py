@@ -1,6 +1,4 @@
-"""The other side of a bound: values that are attained, by ascent from many starts."""
-
-from __future__ import annotations
+"""The other side of a bound: values that are attained, by ascent from many starts; and where to halve a box."""
 
 import time
 
@@ -12,6 +10,7 @@ from mlpoly.certificates.region import Box, Region
 _SHARES = (1.0, 0.3, 0.1, 0.03, 0.01)  # of the inputs that move to their best side at once
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-4, 1e-6)  # of the way to where the linear part is largest
 _ROUNDS = 200
+_PROBES = 16  # points at which gradients are compared to choose the input along which a box is halved
 _NUMBERS = 2**21  # in the arrays of one evaluation
 
 
@@ -82,3 +81,13 @@ def _single_inputs(
         best, x = value, x.copy()
         x[place] = side[place]
     return best, x
+
+
+def widest(graph: Graph, node: int, rows: np.ndarray, box: Box, rng: np.random.Generator) -> int:
+    """The input along which gradients of the rows vary most over a box: what is linear in it needs no cut."""
+    x = box.sample(_PROBES, rng)
+    values, width, change = graph.values(x), box.high - box.low, np.zeros(graph.dim)
+    for row in rows:
+        slopes = graph.gradient(values, node, np.repeat(row[None], len(x), axis=0))
+        change = np.maximum(change, np.nan_to_num(slopes.max(axis=0) - slopes.min(axis=0)) * width)
+    return int(np.argmax(change if change.max() > 0 else width))

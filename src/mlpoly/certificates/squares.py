@@ -1,10 +1,10 @@
-"""What the squares of units that see the inputs are together at most, and the descent that weighs it (MATH 15)."""
+"""What the squares of units that see the inputs are together at most (MATH 15)."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,25 +12,6 @@ from mlpoly.certificates.functions import EPS
 from mlpoly.certificates.graph import Apply, Graph, Linear, image
 from mlpoly.certificates.interval import Enclosure
 from mlpoly.certificates.region import Region
-
-_RATE = 0.1  # first step of the descent, in multiples of how much a function's slope varies
-
-
-@dataclass
-class Descent:
-    """Steps of Adam, in units of how much each number may vary."""
-
-    first: dict[int, np.ndarray] = field(default_factory=dict)
-    second: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def moved(self, k: int, now: np.ndarray, change: np.ndarray, unit: np.ndarray, step: int) -> np.ndarray:
-        """The numbers `now` after a step down the derivative `change`."""
-        change = change * unit
-        self.first[k] = 0.8 * self.first.get(k, 0.0) + 0.2 * change
-        self.second[k] = 0.98 * self.second.get(k, 0.0) + 0.02 * change**2
-        one, two = 1 - 0.8 ** (step + 1), 1 - 0.98 ** (step + 1)
-        size = np.sqrt(self.second[k] / two) + 1e-300
-        return now - _RATE / (1 + step / 40) * unit * (self.first[k] / one) / size
 
 
 @dataclass
@@ -63,7 +44,8 @@ class Squares:
             half = e.nodes[:, -1] - e.middle
             above, below = e.supports(e.middle)
             lines = c * np.where(c >= 0, above, below)
-            upper, lower = e.at_middle
+            nearest = np.argmin(np.abs(e.nodes - e.middle[:, None]), axis=1)[:, None]
+            upper, lower = (np.take_along_axis(a, nearest, 1)[:, 0] for a in (e.upper, e.lower))
             loss = e.highest(c, lines)[0] + lines * e.middle - c * np.where(c >= 0, upper, lower)
             varies = half > 1e-100  # the square of a smaller number is none
             weights[k], forms[k] = (

@@ -166,6 +166,12 @@ class Chart(Drawing):
     scales: bool = False  # whether a page offers a linear vertical axis beside the logarithmic one
 
 
+def curve_chart(label: str, x: Sequence[float], y: Sequence[float], axes: tuple[Axis, Axis], title: str) -> Chart:
+    """Describe a single blue curve, with dots unless there are many."""
+    curve = Curve("", x, y, colour="blue", dots=len(x) <= 40)
+    return Chart(label, [Panel([curve], *axes, title)])
+
+
 @dataclass(frozen=True)
 class Picture:
     """An image (rows, columns) with a line above and a line below."""

@@ -1,7 +1,5 @@
 """Eigenfeatures, principal forms, singular directions and decompositions of one polynomial: bars, curves or images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,6 @@ from mlpoly.charts.chart import (
     Axis,
     Bars,
     Chart,
-    Curve,
     Gallery,
     Panel,
     Part,
@@ -20,6 +17,7 @@ from mlpoly.charts.chart import (
     Ranking,
     chart_of,
     check_image_shape,
+    curve_chart,
     minus,
     shortened,
 )
@@ -139,18 +137,15 @@ def eigenfeature_gallery(
 def principal_chart(forms: PrincipalForms, title: str = "") -> Chart:
     """Fraction of the variance at one degree that the leading principal forms carry together."""
     together = np.cumsum(to_numpy(forms.fractions)).tolist()
-    counts = list(range(1, len(together) + 1))
-    curve = Curve("", counts, together, colour="blue", dots=len(counts) <= 40)
     y = Axis(f"fraction of the variance at degree {forms.degree}", "fraction", percent=True, limits=(0.0, 1.02))
-    panel = Panel([curve], Axis("leading principal forms", "forms"), y, title)
-    return Chart(f"Principal forms of degree {forms.degree}", [panel])
+    counts, axes = list(range(1, len(together) + 1)), (Axis("leading principal forms", "forms"), y)
+    return curve_chart(f"Principal forms of degree {forms.degree}", counts, together, axes, title)
 
 
 @chart_of.register
 def decomposition_chart(terms: QuadraticDecomposition, title: str = "") -> Chart:
     """Fraction of the variance of the quadratic part that the first terms explain."""
     explained = [0.0, *to_numpy(terms.explained).tolist()]
-    curve = Curve("", list(range(len(explained))), explained, colour="blue", dots=len(explained) <= 40)
-    scale = Axis("variance explained", percent=True, limits=(0.0, 1.0))
-    panel = Panel([curve], Axis("number of squares"), scale, title or "Terms of the quadratic part")
-    return Chart("Variance of the quadratic part explained by the first terms", [panel])
+    axes = Axis("number of squares"), Axis("variance explained", percent=True, limits=(0.0, 1.0))
+    label = "Variance of the quadratic part explained by the first terms"
+    return curve_chart(label, list(range(len(explained))), explained, axes, title or "Terms of the quadratic part")

@@ -1,11 +1,9 @@
 """Fits iteration by iteration, and moments layer by layer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mlpoly.arrays import scalar, to_numpy
-from mlpoly.charts.chart import Axis, Chart, Curve, Panel, chart_of
+from mlpoly.charts.chart import Axis, Chart, Curve, Panel, chart_of, curve_chart
 from mlpoly.fitting.report import FitReport
 from mlpoly.propagation import Propagation
 
@@ -18,16 +16,14 @@ def fit_chart(report: FitReport, title: str = "") -> Chart:
     if not report.history:
         raise ValueError(f"there is no history to draw: {report.method} took no iterations.")
     numbers, values = ([row[i] for row in report.history] for i in (0, 1))
-    curve = Curve("", numbers, values, colour="blue", dots=len(numbers) <= 40)
     kept = report.details.get("best_step")
     name = "KL divergence, nats" if "kl" in report.details else "fraction of variance unexplained"
     scale = Axis("misfit" if kept is None else name, scale="log" if min(values) > 0 else "linear")
     if kept is None:
-        panel = Panel([curve], Axis("iteration"), scale, title or "Misfit of the answer")
-        return Chart("Misfit after each iteration", [panel])
-    step = Axis("step", guides=[(float(kept), "")])
-    panel = Panel([curve], step, scale, title or f"Fine-tuning, best at step {kept}")
-    return Chart("Score on held-out samples by step", [panel])
+        axes, title = (Axis("iteration"), scale), title or "Misfit of the answer"
+        return curve_chart("Misfit after each iteration", numbers, values, axes, title)
+    axes, title = (Axis("step", guides=[(float(kept), "")]), scale), title or f"Fine-tuning, best at step {kept}"
+    return curve_chart("Score on held-out samples by step", numbers, values, axes, title)
 
 
 @chart_of.register

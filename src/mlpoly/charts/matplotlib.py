@@ -1,7 +1,5 @@
 """Charts, galleries, rankings, heat maps and waterfalls as matplotlib figures, without a display."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Measures, moments and their errors, spectra, similarities and sensitivities, as bars and points."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One prediction taken apart, as a waterfall of what moved it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

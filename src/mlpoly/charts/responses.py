@@ -1,7 +1,5 @@
 """Outputs along lines: a network beside its polynomials, and its mean given the value of one input or two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -139,7 +137,7 @@ def dependence_chart(
     x = center[0] + np.linspace(-span, span, as_integer("points", points, 2)) * spread[0]
     curves = []
     if mean.dim_in == 1:
-        y = to_numpy(mean(constant(x[:, None], mean.net.prototype)))
+        y = to_numpy(mean(constant(x[:, None], mean.prototype)))
         outputs = range(min(mean.dim_out, len(_OUTPUTS))) if output is None else [output]
         for o, (colour, dash) in zip(outputs, _OUTPUTS, strict=False):
             label = output_label(o, len(outputs), known_names) if len(outputs) > 1 else ""
@@ -149,7 +147,7 @@ def dependence_chart(
         for number, deviations in enumerate(_SECOND, 1):
             second = center[1] + deviations * spread[1]
             at = np.stack([x, np.full_like(x, second)], axis=1)
-            y = to_numpy(mean(constant(at, mean.net.prototype)))[:, outputs[0]]
+            y = to_numpy(mean(constant(at, mean.prototype)))[:, outputs[0]]
             label = f"{names[1]} = {minus(f'{second:.3g}')}"
             curves.append(Curve(label, x.tolist(), y.tolist(), colour=f"area-{number}"))
     named = output_label(outputs[0], mean.dim_out, known_names) or "the output"

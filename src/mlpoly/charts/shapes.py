@@ -1,7 +1,5 @@
 """Shape functions of an additive model with the density of their inputs, and maps of its pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mlpoly.arrays import Array, as_integer, check_output, constant, to_numpy

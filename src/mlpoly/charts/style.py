@@ -1,7 +1,5 @@
 """Colours and sizes that all figures share, and figures as files and in notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

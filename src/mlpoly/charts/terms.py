@@ -1,7 +1,5 @@
 """The strongest terms of a polynomial as bars, and its interactions as a heat map."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

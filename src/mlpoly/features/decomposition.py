@@ -1,7 +1,5 @@
 """The quadratic part of all outputs as one short sum of squares of linear forms (MATH 12)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any, NamedTuple

@@ -19,9 +19,11 @@ from mlpoly.arrays import to_numpy, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.features.quadratic_part import check_part
 from mlpoly.inputs import Gaussian, Inputs, Samples, inputs_of
-from mlpoly.polynomials import BoundedPolynomial, Polynomial
+from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, Polynomial
+from mlpoly.polynomials.symmetric import multisets, places
 
 MOST = 200_000_000  # monomials that are looked at one by one
+_MOMENTS, _RECURSIVE = 400_000, 5  # moments in a table, and degree up to which spreads do without one
 Weights = Callable[[tuple[int, ...], int], np.ndarray]
 
 
@@ -30,15 +32,25 @@ def count_monomials(variables: int, degree: int) -> int:
     return math.comb(variables + degree, degree) - 1
 
 
-def check_count(poly: Polynomial, limit: int, remedy: str) -> None:
-    """Raise if a polynomial has more monomials than `limit`."""
-    count = count_monomials(poly.dim_in, poly.degree)
+def highest_degree(poly: Polynomial) -> int:
+    """Degree up to which the terms of a polynomial are listed: of a composed one those that are not too many."""
+    degree, d = poly.degree, poly.dim_in
+    if isinstance(poly, ComposedPolynomial):
+        while degree > 2 and math.comb(d + 2 * degree - 1, 2 * degree) > _MOMENTS:
+            degree -= 1
+    return degree
+
+
+def check_count(poly: Polynomial, limit: int, remedy: str, degree: int | None = None) -> None:
+    """Raise if a polynomial has more monomials than `limit`, up to a degree."""
+    degree = poly.degree if degree is None else degree
+    count = count_monomials(poly.dim_in, degree)
     if count > limit:
-        size = f"degree {poly.degree} in {poly.dim_in} inputs has {count} monomials"
+        size = f"degree {degree} in {poly.dim_in} inputs has {count} monomials"
         raise TooLargeError(f"a polynomial of {size}, more than {limit}; {remedy}.")
 
 
-def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]]:
+def slices(poly: Polynomial, degree: int | None = None) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]]:
     """Leading inputs, degree, and coefficients of a NumPy polynomial with one output, without the constant.
 
     Of degree 1 the coefficients are (d,). Of degree k >= 2 they are (d, d), for the leading inputs times two more; of
@@ -47,7 +59,7 @@ def slices(poly: Polynomial) -> Iterator[tuple[tuple[int, ...], int, np.ndarray]
     d = poly.dim_in
     if poly.degree >= 1:
         yield (), 1, poly.coefficients().linear[0, :]
-    for k in range(2, poly.degree + 1):
+    for k in range(2, (poly.degree if degree is None else degree) + 1):
         tensor, upper = poly.tensor_slices(k), np.triu(np.ones((d, d), dtype=bool))
         for lead in itertools.combinations_with_replacement(range(d), k - 2):
             # k! / prod(counts!) entries of the symmetric tensor belong to the same monomial.
@@ -70,14 +82,17 @@ def in_order(poly: Polynomial) -> Iterator[tuple[float, tuple[int, ...]]]:
             yield value, (*lead, i, j)
 
 
-def strongest(poly: Polynomial, weights: Weights, count: int) -> list[tuple[float, tuple[int, ...], float]]:
+def strongest(
+    poly: Polynomial, weights: Weights, count: int, degree: int | None = None
+) -> list[tuple[float, tuple[int, ...], float]]:
     """The monomials with the largest |coefficient * weight| of a NumPy polynomial with one output, in descending order.
 
     Returned are products, inputs and coefficients; `weights` takes the leading inputs and the degree of a slice.
     """
-    check_count(poly, MOST, f"truncate it first, poly.truncate({min(2, poly.degree - 1)}), or take fewer inputs")
+    degree = min(poly.degree, highest_degree(poly) if degree is None else degree)
+    check_count(poly, MOST, f"take fewer degrees, terms(degree={min(2, degree - 1)}), or fewer inputs", degree)
     best: list[tuple[float, tuple[int, ...], float, float]] = []  # a heap: the weakest comes first
-    for lead, k, coefficients in slices(poly):
+    for lead, k, coefficients in slices(poly, degree):
         products = coefficients * weights(lead, k)
         sizes = np.abs(products).ravel()
         least = best[0][0] if len(best) == count else 0.0
@@ -132,6 +147,7 @@ class _Products:
 
     def __init__(self, inputs: Gaussian, center: np.ndarray) -> None:
         self.inputs, self.center = inputs, np.asarray(inputs.mean) - center
+        self.tables: list[np.ndarray] = []
 
     @cached_property
     def cov(self) -> np.ndarray:
@@ -141,6 +157,8 @@ class _Products:
     def mean(self, lead: tuple[int, ...], degree: int) -> np.ndarray:
         if degree == 1:
             return self.center
+        if self._tabulated(degree):
+            return self._table(degree)[self._places(lead, 1)]
         mean, cov = self._factors(lead)
         return expected_product(degree, 1.0, lambda i, value: mean[i] * value, lambda i, j, value: cov(i, j) * value)
 
@@ -153,6 +171,8 @@ class _Products:
         """
         if degree == 1:
             return np.asarray(self.inputs._variances())
+        if self._tabulated(degree):
+            return self._table(2 * degree)[self._places(lead, 2)] - self.mean(lead, degree) ** 2
         mean, cov = self._factors(lead)
 
         def times_cov(i: int, j: int, value: np.ndarray) -> np.ndarray:
@@ -160,6 +180,31 @@ class _Products:
 
         one = np.array([1.0, 0.0])[:, None, None]  # rows and columns come with the factors that have them
         return expected_product(2 * degree, one, lambda i, value: mean[i % degree] * value, times_cov)[1]
+
+    def _tabulated(self, degree: int) -> bool:
+        """Whether there is a table of moments: the recursion over many factors takes long."""
+        return degree > _RECURSIVE and math.comb(len(self.center) + 2 * degree - 1, 2 * degree) <= _MOMENTS
+
+    def _places(self, lead: tuple[int, ...], power: int) -> np.ndarray:
+        """Places (d, d) in a table of moments of the leading inputs and two more, to a power."""
+        d = len(self.center)
+        pairs = np.stack(np.meshgrid(np.arange(d), np.arange(d), indexing="ij"), axis=-1)
+        return places(np.concatenate([*[np.broadcast_to(np.asarray(lead), (d, d, len(lead))), pairs] * power], axis=-1))
+
+    def _table(self, size: int) -> np.ndarray:
+        """E[y_i y_j ...] of all products of `size` factors, at the entries of `polynomials.symmetric` (Isserlis)."""
+        d = len(self.center)
+        for n in range(len(self.tables), size + 1):
+            rows = multisets(d, n)
+            if not n:
+                self.tables.append(np.ones(1))
+                continue
+            first, rest = rows[:, 0], rows[:, 1:]
+            total = self.center[first] * self.tables[n - 1][places(rest)]
+            for j in range(n - 1):
+                total += self.cov[first, rest[:, j]] * self.tables[n - 2][places(np.delete(rest, j, axis=1))]
+            self.tables.append(total)
+        return self.tables[size]
 
     def _factors(self, lead: tuple[int, ...]) -> tuple[list[Any], Callable[[int, int], Any]]:
         """Means of the leading inputs and two more, over rows and columns, and covariances of two of these factors."""

@@ -1,7 +1,5 @@
 """Principal forms: the output directions that carry most variance at one polynomial degree (MATH 12)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, as_integer, cast_result, namespace, to_numpy
 from mlpoly.arrays.host import by_value
 from mlpoly.features.eigen import EigenFeatures, eigenfeatures

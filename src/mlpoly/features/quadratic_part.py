@@ -1,7 +1,5 @@
 """The part of degree exactly 2 of a polynomial as a sum of rank-one slices, each with its written vector (MATH 12)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One prediction taken apart: by degree, by monomials, by eigenfeatures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Singular directions of the linear part, and inputs without them (MATH 7)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, cast_like, namespace, promote, to_numpy
 from mlpoly.arrays.checks import as_float_array, as_integer, check_finite, check_shape
 from mlpoly.features.quadratic_part import check_part

@@ -1,7 +1,5 @@
 """Search for terms of a quadratic part: one after another among candidates, and all at once by descent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -18,7 +18,7 @@ from mlpoly.arrays.checks import (
     check_output,
     check_shape,
 )
-from mlpoly.features.monomials import Weights, count_monomials, monomial_spread, strongest
+from mlpoly.features.monomials import Weights, count_monomials, highest_degree, monomial_spread, strongest
 from mlpoly.inputs import Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
@@ -53,7 +53,7 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     names, output_name : tuple of str, str
         Names of all d inputs, and of the output in titles; empty for the only one, if it has no name.
     constant, total : float, int
-        Value of the polynomial at the center, and number of all monomials that are ranked.
+        Value of the polynomial at the center, and number of all monomials beside this one, up to `degree`.
     center : array (d,) or None
         The monomials are those of x - center; None for those of x.
     sampling_error : float
@@ -70,6 +70,8 @@ class Terms(Tabular, Plottable, Sequence[Term]):
     output_name: str = ""
     sampling_error: float = 0.0
     interactions: bool = False  # whether only products of different inputs are ranked
+    degree: int = 0  # up to which terms are ranked
+    whole: int = 0  # degree of the polynomial
 
     def __getitem__(self, index: Any) -> Any:
         return self.terms[index]
@@ -82,6 +84,8 @@ class Terms(Tabular, Plottable, Sequence[Term]):
         about = "" if self.center is None else ", in deviations from the center"
         rows = tuple((t.name, t.degree, t.coefficient, t.effect, t.fraction) for t in self.terms)
         notes = [_CANCEL] if self.center is None and any(t.fraction > 1 for t in self.terms) else []
+        if self.degree < self.whole:
+            notes.append(f"Terms up to degree {self.degree}, of {self.whole}.")
         if self.sampling_error:
             notes.append(
                 f"The variance is from samples of the inputs, with a standard error of {self.sampling_error:.1%}."
@@ -102,9 +106,12 @@ def strongest_terms(
     center: Array | str | None,
     inputs: Any,
     interactions: bool,
+    degree: int | None,
 ) -> Terms:
     """Return the k strongest terms; the arguments are those of `Polynomial.terms`."""
-    k = as_integer("k", k, 1)
+    k, limit = as_integer("k", k, 1), highest_degree(poly)
+    if degree is not None:
+        limit = min(as_integer("degree", degree, 1), poly.degree)
     inputs = inputs_of(poly, inputs)
     under, one = numpy_inputs(inputs), single_output(poly, output)
     labels = input_names(poly, names, inputs)
@@ -113,14 +120,14 @@ def strongest_terms(
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
     total, error = _variance(one, under)
     terms = []
-    for effect, factors, coefficient in strongest(about, _between(spread) if interactions else spread, k):
+    for effect, factors, coefficient in strongest(about, _between(spread) if interactions else spread, k, limit):
         fraction = effect**2 / total if total > 0 else float("nan")
         terms.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
     index = None if np.ndim(output) else check_output(output, poly.dim_out, poly.output_names)
-    count = count_monomials(poly.dim_in, poly.degree) - (poly.dim_in * poly.degree if interactions else 0)
+    count = count_monomials(poly.dim_in, limit) - (poly.dim_in * limit if interactions else 0)
     title = output_label(index, poly.dim_out, poly.output_names)
-    return Terms(tuple(terms), index, labels, constant, count, origin, title, error, interactions)
+    return Terms(tuple(terms), index, labels, constant, count, origin, title, error, interactions, limit, poly.degree)
 
 
 def _between(spread: Weights) -> Weights:

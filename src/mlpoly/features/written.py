@@ -1,7 +1,5 @@
 """Polynomials written out: as text and SymPy expressions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ independent noise. So the squared error of a neuron is an integral over one vari
 preactivation: the moments of the inputs determine the best polynomial with lines as they determine the best polynomial.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

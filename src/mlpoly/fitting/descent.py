@@ -3,8 +3,6 @@
 Training runs in the dtype of the polynomial, conversion to parameters and back in float64.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The closest polynomial under inputs that are neither Gaussians nor data: by quadrature, or on points (MATH 18)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Fine-tuning of a fitted polynomial by schedule-free descent on samples (the paper's appendix B)."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

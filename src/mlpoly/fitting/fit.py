@@ -1,7 +1,5 @@
 """The entry point: the closest polynomial to a network under its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 

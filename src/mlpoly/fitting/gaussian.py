@@ -5,8 +5,6 @@ polynomial of a whole layer is the sum of the neurons' Hermite series, truncated
 feature covariance, no d^n tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

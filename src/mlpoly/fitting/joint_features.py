@@ -3,8 +3,6 @@
 The features are the neurons' own polynomials ("readout"), or every function that these are made of ("free").
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@
 as a whole, up to degree 2; `Composed` for a deep network layer by layer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The points may be samples, or the nodes of a quadrature under a distribution: a 
 in nothing else.
 """
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeVar
 
 from mlpoly.arrays import Array, cast_like, chunks, eye, namespace, rounding_error, safe_inverse, scalar, widen

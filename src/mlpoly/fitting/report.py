@@ -1,7 +1,5 @@
 """The report of a fit: how it went, and how good the answer is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any

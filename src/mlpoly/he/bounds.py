@@ -1,7 +1,5 @@
 """Certified bounds on every number of a circuit, for all inputs in a region."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ forms of the next one are a single matrix:
     u_l = sum of matrices @ powers of earlier layers,    u_l^2, u_l^3, ... by a square tree
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -180,7 +178,7 @@ class Circuit(Tabular):
         """Outputs (..., o) at points x (..., d), in float64 and without encryption."""
         return self.run(x).outputs
 
-    def run(self, x: Any) -> CircuitValues:
+    def run(self, x: Any) -> "CircuitValues":
         """Values of all layers and outputs at points x (..., d), in float64 and without encryption."""
         x = to_numpy(as_float_array("x", x, integers=True)).astype(np.float64)
         if x.ndim == 0 or x.shape[-1] != self.dim_in:

@@ -1,7 +1,5 @@
 """Parameters of CKKS encryption at 128-bit security, and how exact its results are."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

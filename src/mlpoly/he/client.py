@@ -1,7 +1,5 @@
 """The side of encrypted inference that has the secret key: it needs the layout of a circuit, but no weights."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """The matrices and coefficients of a polynomial, layer by layer, for compilers of encrypted networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

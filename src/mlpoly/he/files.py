@@ -1,7 +1,5 @@
 """Circuits and ciphertexts as files: safetensors with a JSON header; a circuit is checked in full when it is read."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from os import PathLike
@@ -29,14 +27,8 @@ def save_circuit(circuit: Circuit, path: str | PathLike[str]) -> None:
         return [list(term.vector) for term in terms]
 
     layers = [
-        {
-            "forms": listed(layer.forms),
-            "gates": listed(layer.gates),
-            "degree": layer.degree,
-            "radius": layer.radius,
-            "name": layer.name,
-        }
-        for layer in circuit.layers
+        {"forms": listed(r.forms), "gates": listed(r.gates), "degree": r.degree, "radius": r.radius, "name": r.name}
+        for r in circuit.layers
     ]
     header = {"format": _FORMAT, "version": __version__, "layers": layers, "outputs": listed(circuit.outputs)}
     write_tensors(path, arrays_of(circuit), header)

@@ -1,7 +1,5 @@
 """Degrees of the layers for a budget of levels, by dynamic programming on errors in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

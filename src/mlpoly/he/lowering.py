@@ -1,7 +1,5 @@
 """From a polynomial to a circuit: scales, shifts and coefficients folded into matrices."""
 
-from __future__ import annotations
-
 import math
 import sys
 from statistics import NormalDist
@@ -35,10 +33,11 @@ def to_circuit(
     """The circuit of a polynomial; `Polynomial.to_he` has the parameters."""
     check_form(poly)
     wide = poly.to(np.zeros(1))
-    radius = radius_for(outside, _ranges(wide))
+    hidden = _hidden(wide)
+    radius = radius_for(outside, sum(p.units.size * (1 if p.series.gated is None else 2) for p in hidden))
     levels = None if levels is None else as_integer("levels", levels, 1)
     points = _points(poly, samples)
-    circuit = _lowered(wide, [radius] * _count(wide), points, samples is not None)
+    circuit = _lowered(wide, [radius] * len(hidden), points, samples is not None)
     if within is not None:
         if not isinstance(within, tuple | list) or len(within) != 2:
             raise ValueError(f"within must be the two sides of a box, such as (0.0, 1.0), got {within!r:.60}.")
@@ -48,8 +47,10 @@ def to_circuit(
         radii = [layer.radius * size for layer, size in zip(circuit.layers, certified.sizes, strict=True)]
         circuit = _lowered(wide, [_ROUNDING * r if r > 0 else radius for r in radii], points, False)
     if levels is not None and circuit.levels > levels:
+        parts = [f"{layer.name} of degree {layer.degree}{' (gated)' * bool(layer.gates)}" for layer in circuit.layers]
         raise ValueError(
-            f"levels is {levels}, but the polynomial needs {circuit.levels}: {_cost(circuit)}. Allow as many, or let "
+            f"levels is {levels}, but the polynomial needs {circuit.levels}: 1 for the first matrix, and ceil(log2 "
+            f"degree) + 1 for each of {', '.join(parts) or 'no hidden layers'}. Allow as many, or let "
             f"mlpoly.he.plan(net, inputs, levels={levels}) choose the degrees."
         )
     if points is not None:
@@ -64,9 +65,11 @@ def _lowered(p: Any, radii: list[float], points: np.ndarray | None, widen: bool)
     return Circuit(tuple(lowering.layers), _terms(outputs))
 
 
-def _count(p: Any) -> int:
-    """Number of hidden layers."""
-    return sum(map(_count, p.applied)) if isinstance(p, ComposedPolynomial) else int(p.degree > 1)
+def _hidden(p: Any) -> list[RidgePolynomial]:
+    """The polynomials of all hidden layers."""
+    if isinstance(p, ComposedPolynomial):
+        return [part for stage in p.applied for part in _hidden(stage)]
+    return [p] if p.degree > 1 else []
 
 
 def radius_for(outside: float, forms: int) -> float:
@@ -90,11 +93,6 @@ def check_capacity(circuit: Circuit, x: Any, where: str) -> None:
             )
 
 
-def _cost(circuit: Circuit) -> str:
-    parts = [f"{layer.name} of degree {layer.degree}{' (gated)' * bool(layer.gates)}" for layer in circuit.layers]
-    return f"1 for the first matrix, and ceil(log2 degree) + 1 for each of {', '.join(parts) or 'no hidden layers'}"
-
-
 def check_form(poly: Any) -> None:
     """Raise unless a polynomial is made of units and affine maps."""
     if isinstance(poly, BoundedPolynomial) or (isinstance(poly, Polynomial) and poly.piecewise):
@@ -112,15 +110,6 @@ def check_form(poly: Any) -> None:
         )
     elif not isinstance(poly, RidgePolynomial | DensePolynomial):
         raise TypeError(f"poly must be a polynomial of this library, got {type(poly).__name__}.")
-
-
-def _ranges(poly: Polynomial) -> int:
-    """Number of entries of hidden layers that have a range: one for each unit, and one for each gate."""
-    if isinstance(poly, ComposedPolynomial):
-        return sum(_ranges(stage) for stage in poly.applied)
-    if not isinstance(poly, RidgePolynomial) or poly.degree <= 1:
-        return 0
-    return poly.units.size * (1 if poly.series.gated is None else 2)
 
 
 def _points(poly: Polynomial, samples: Any) -> np.ndarray | None:

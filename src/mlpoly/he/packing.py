@@ -13,10 +13,8 @@ Rotations pull in what stands to the right, so the slots in which the result is 
 product. The input is therefore repeated over `Packing.block` slots, and as many blocks as fit hold a row each.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,7 +96,8 @@ class Packing:
 def pack(circuit: Circuit) -> Packing:
     """Choose the periods of all vectors, from the outputs to the input, for the fewest rotations."""
     last = len(circuit.layers) + 1
-    sums = dict(_sums(circuit))
+    sums = {(i, False): layer.forms for i, layer in enumerate(circuit.layers, 1)} | {(last, False): circuit.outputs}
+    sums |= {(i, True): layer.gates for i, layer in enumerate(circuit.layers, 1) if layer.gates}
     period, reach = {last: circuit.dim_out}, {last: circuit.dim_out}
     for layer in reversed(range(last)):
         size = circuit.layers[layer - 1].size if layer else circuit.dim_in + 1
@@ -110,7 +109,12 @@ def pack(circuit: Circuit) -> Packing:
         # A period that is a multiple of a user's allows folds; more than twice the size is not worth them.
         multiples = {period[target] << k for target, _ in users for k in range(12)}
         candidates = {size} | {-(-size // m) * m for m in multiples if m < 2 * size}
-        costs = {p: sum(_cost(p, period[target], count) for target, count in users) for p in candidates if p < 2 * size}
+
+        def cost(p: int, users: list[tuple[int, int]] = users) -> int:
+            splits = [(_split(p, period[target], count), count) for target, count in users]
+            return sum(_ROTATION * rotations + diagonals * count for (diagonals, _, _, rotations), count in splits)
+
+        costs = {p: cost(p) for p in candidates if p < 2 * size}
         period[layer] = min(costs, key=lambda p: (costs[p], p))
         reach[layer] = max((reach[target] + period[layer] - 1 for target, _ in users), default=size)
 
@@ -124,14 +128,6 @@ def pack(circuit: Circuit) -> Packing:
     return Packing(products, period[0], reach[0])
 
 
-def _sums(circuit: Circuit) -> Iterable[tuple[tuple[int, bool], tuple[LinearTerm, ...]]]:
-    for i, layer in enumerate(circuit.layers, 1):
-        yield (i, False), layer.forms
-        if layer.gates:
-            yield (i, True), layer.gates
-    yield (len(circuit.layers) + 1, False), circuit.outputs
-
-
 def _split(period_in: int, period_out: int, count: int) -> tuple[int, int, int, int]:
     """Diagonals, folds, baby steps and rotations of a product with `count` vectors."""
     diagonals, folds = period_in, 0
@@ -140,8 +136,3 @@ def _split(period_in: int, period_out: int, count: int) -> tuple[int, int, int, 
     rotations = {b: count * (b - 1) - (-diagonals // b) - 1 + folds for b in range(1, math.isqrt(diagonals) + 2)}
     baby = min(rotations, key=lambda b: rotations[b])
     return diagonals, folds, baby, rotations[baby]
-
-
-def _cost(period_in: int, period_out: int, count: int) -> int:
-    diagonals, _, _, rotations = _split(period_in, period_out, count)
-    return _ROTATION * rotations + diagonals * count

@@ -1,7 +1,5 @@
 """Ranges of a circuit: how likely an input is to leave them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -142,20 +140,12 @@ def range_report(
 
 def _tails(forms: Iterable[LinearTerm], inputs: Gaussian | GaussianMixture) -> float:
     """Sum over forms of the first layer of the probability that they are outside [-1, 1], at most one."""
-    total = 0.0
-    for weight, mean, spread in forms_under(inputs, np.concatenate([form.matrix[:-1, :] for form in forms])):
-        wide = np.where(spread > 0, spread, 1.0) * math.sqrt(2)
-        tails = (erfc((1 - mean) / wide) + erfc((1 + mean) / wide)) / 2
-        total += weight * float(np.sum(np.where(spread > 0, tails, np.abs(mean) > 1)))
-    return min(total, 1.0)
-
-
-def forms_under(inputs: Gaussian | GaussianMixture, matrix: np.ndarray) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Weight of each component, and the means and standard deviations (rows,) of matrix @ (x, 1) under it."""
-    moments = []
-    wide: Any = inputs.to(np.zeros(1))
+    matrix, total, wide = np.concatenate([form.matrix[:-1] for form in forms]), 0.0, inputs.to(np.zeros(1))
     slopes = matrix[:, :-1]
     for weight, part in zip(wide.weights, wide.components, strict=True):
-        variance = np.sum(part.times_covariance(slopes) * slopes, axis=1)
-        moments.append((float(weight), slopes @ part.mean + matrix[:, -1], np.sqrt(np.clip(variance, 0, None))))
-    return moments
+        mean = slopes @ part.mean + matrix[:, -1]
+        spread = np.sqrt(np.clip(np.sum(part.times_covariance(slopes) * slopes, axis=1), 0, None))
+        room = np.where(spread > 0, spread, 1.0) * math.sqrt(2)
+        tails = (erfc((1 - mean) / room) + erfc((1 + mean) / room)) / 2
+        total += float(weight * np.sum(np.where(spread > 0, tails, np.abs(mean) > 1)))
+    return min(total, 1.0)

@@ -5,8 +5,6 @@ rows, where 24 are enough. A vector of plain numbers that is added first breaks 
 Microsoft SEAL as TenSEAL ships it, `tenseal.sealapi`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from os import PathLike
@@ -126,7 +124,9 @@ class EncryptedSession(EncryptedClient):
                         vector = turned[term.vector, level][baby]
                         diagonal = self._diagonal((*target, number, k, giant, baby), product, vector, level)
                         if not diagonal.is_zero():  # SEAL refuses products with zero
-                            found = self._added(found, self._times(vector, diagonal, level))
+                            times = self._new("multiply_plain", vector, diagonal)
+                            times.scale = self._scale * self._primes[level]  # up to rounding; sums want the very same
+                            found = self._added(found, times)
             for fold in range(product.folds if found is not None else 0):
                 found = self._added(found, self._rotated(found, product.diagonals << fold))
             total = self._added(total, found)
@@ -147,21 +147,17 @@ class EncryptedSession(EncryptedClient):
             self._encoded[key] = self._encode(np.tile(numbers, self.rows), level, scale)
         return self._encoded[key]
 
-    def _lowered(self, ciphertext: Any, level: int) -> Any:
+    def _new(self, operation: str, *arguments: Any) -> Any:
+        """A new ciphertext, the result of an operation of SEAL."""
         found = self._seal.Ciphertext()
-        self._evaluator.mod_switch_to(ciphertext, self._moduli[level], found)
+        getattr(self._evaluator, operation)(*arguments, found)
         return found
+
+    def _lowered(self, ciphertext: Any, level: int) -> Any:
+        return self._new("mod_switch_to", ciphertext, self._moduli[level])
 
     def _rotated(self, ciphertext: Any, distance: int) -> Any:
-        found = self._seal.Ciphertext()
-        self._evaluator.rotate_vector(ciphertext, distance, self._keys["rotations"], found)
-        return found
-
-    def _times(self, ciphertext: Any, diagonal: Any, level: int) -> Any:
-        found = self._seal.Ciphertext()
-        self._evaluator.multiply_plain(ciphertext, diagonal, found)
-        found.scale = self._scale * self._primes[level]  # up to rounding it is; sums want the very same
-        return found
+        return self._new("rotate_vector", ciphertext, distance, self._keys["rotations"])
 
     def _added(self, total: Any, ciphertext: Any) -> Any:
         if total is None or ciphertext is None:
@@ -171,8 +167,7 @@ class EncryptedSession(EncryptedClient):
 
     def _multiply(self, one: Any, two: Any) -> Any:
         level = min(self._levels_of(one), self._levels_of(two))
-        found = self._seal.Ciphertext()
-        self._evaluator.multiply(self._lowered(one, level), self._lowered(two, level), found)
+        found = self._new("multiply", self._lowered(one, level), self._lowered(two, level))
         self._evaluator.relinearize_inplace(found, self._keys["products"])
         self._evaluator.rescale_to_next_inplace(found)
         return found

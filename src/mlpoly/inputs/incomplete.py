@@ -1,7 +1,5 @@
 """The Gaussian of data with gaps: maximum likelihood by expectation and maximisation (EM)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mlpoly.inputs.conditioning import Given

@@ -1,7 +1,5 @@
 """Inputs that are no Gaussians: independent ones with any marginals, or joined by a Gaussian copula (MATH 18)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -166,7 +164,7 @@ class Independent(Inputs):
         most = int(_GRID ** (1 / self.dim) + 1e-9)
         return most if self.copula is None and most >= degree + SPARE else 0
 
-    def _rescaled(self, factor: Array, offset: Array) -> Independent:
+    def _rescaled(self, factor: Array, offset: Array) -> "Independent":
         return replace(self, center=offset + factor * widen(self.center), scale=factor * widen(self.scale))
 
     def _moments(self, directions: Array, order: int) -> Array:
@@ -190,7 +188,7 @@ class Independent(Inputs):
         quantiles = np.stack([law.at(scores) for law in self.marginals])
         return digest(quantiles, self.center, self.scale, self.copula)
 
-    def to(self, like: Array) -> Independent:
+    def to(self, like: Array) -> "Independent":
         """The same inputs in the array library, dtype and device of `like`; 16 bits give float32."""
         return replace(super().to(like), neutral=False)
 

@@ -1,7 +1,5 @@
 """A Gaussian when some inputs are set to values: the law of the others in a chain graph of ordered groups (MATH 17)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

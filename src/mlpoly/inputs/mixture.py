@@ -1,7 +1,5 @@
 """A mixture of Gaussians."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -88,7 +86,7 @@ class GaussianMixture(Gaussians):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, weights: Array, components: Sequence[Gaussian]) -> GaussianMixture:
+    def of(cls, weights: Array, components: Sequence[Gaussian]) -> "GaussianMixture":
         """Mixture of existing Gaussians; nothing is checked twice."""
         weights = as_float_array("weights", weights)
         check_shape("weights", weights, (len(components),), "one weight per component")
@@ -106,7 +104,7 @@ class GaussianMixture(Gaussians):
     @classmethod
     def from_labels(
         cls, samples: Array, labels: Array, shrinkage: float | str = 0.0, names: Sequence[str] | None = None
-    ) -> GaussianMixture:
+    ) -> "GaussianMixture":
         """One Gaussian per class: weights from counts, population means and covariances.
 
         Parameters
@@ -132,7 +130,7 @@ class GaussianMixture(Gaussians):
     @classmethod
     def from_accumulators(
         cls, accumulators: dict[Any, MomentAccumulator], shrinkage: float | str = 0.0
-    ) -> GaussianMixture:
+    ) -> "GaussianMixture":
         """Mixture from streamed moments, one accumulator per component; empty ones are left out."""
         used = [a for a in accumulators.values() if a.count]
         if not used:
@@ -142,9 +140,11 @@ class GaussianMixture(Gaussians):
         return cls.of(constant([a.count / total for a in used], components[0].mean), components)
 
     @classmethod
-    def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> GaussianMixture:
+    def from_samples(cls, samples: Array, components: int, seed: int = 0, **options: Any) -> "GaussianMixture":
         """Mixture found by expectation maximisation (scikit-learn's GaussianMixture, which receives `options`)."""
         sklearn = library("sklearn.mixture", "scikit-learn", "GaussianMixture.from_samples")
+        if "shrinkage" in options:
+            raise TypeError("shrinkage is an option of from_labels; scikit-learn's GaussianMixture has reg_covar=.")
         names = column_names(samples)
         samples = as_float_array("samples", samples, integers=True)
         check_shape("samples", samples, (None, None), "n samples of d inputs")
@@ -211,7 +211,7 @@ class GaussianMixture(Gaussians):
         drawn = drawn if self.sample_dtype is None else astype(drawn, self.sample_dtype)
         return (drawn, labels) if return_labels else drawn
 
-    def condition(self, known: Mapping[int | str, float]) -> GaussianMixture:
+    def condition(self, known: Mapping[int | str, float]) -> "GaussianMixture":
         """The mixture of all other inputs, given the values of some by index or name; its weights change."""
         places, values = known_inputs(known, self)
         given = [Given(g, places) for g in self.components]
@@ -222,7 +222,7 @@ class GaussianMixture(Gaussians):
         parts = [self.components[c].condition(pairs) for c in kept.tolist()]
         return replace(GaussianMixture.of(take_rows(weights, kept), parts), sample_dtype=self.sample_dtype)
 
-    def _rescaled(self, factor: Array, offset: Array) -> GaussianMixture:
+    def _rescaled(self, factor: Array, offset: Array) -> "GaussianMixture":
         parts = [g._rescaled(factor, offset) for g in self.components]
         return replace(GaussianMixture.of(widen(self.weights), parts), sample_dtype=self.sample_dtype)
 
@@ -232,7 +232,7 @@ class GaussianMixture(Gaussians):
         parts = [to_numpy(self.weights).tobytes(), *(g.fingerprint.encode() for g in self.components)]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
-    def to(self, like: Array) -> GaussianMixture:
+    def to(self, like: Array) -> "GaussianMixture":
         """The same mixture in the array library, dtype and device of `like`; 16 bits give float32."""
         return replace(super().to(like), sample_dtype=None)
 

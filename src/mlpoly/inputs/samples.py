@@ -1,7 +1,5 @@
 """The data themselves as a distribution."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -127,11 +125,11 @@ class Samples(Inputs):
         drawn = np.random.default_rng(seed).choice(self.count, size=as_integer("n", n, 1), p=weights)
         return take_rows(self.x, drawn)
 
-    def points(self, n: int, seed: int = 0) -> Samples:
+    def points(self, n: int, seed: int = 0) -> "Samples":
         """The samples themselves, however many."""
         return self
 
-    def _rescaled(self, factor: Array, offset: Array) -> Samples:
+    def _rescaled(self, factor: Array, offset: Array) -> "Samples":
         return replace(self, x=offset + factor * widen(self.x))
 
     def _moments(self, directions: Array, order: int) -> Array:

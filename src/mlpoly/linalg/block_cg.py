@@ -6,8 +6,6 @@ space of dimension o times the iterations, and the operator works on a large blo
 matrix units are good at.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

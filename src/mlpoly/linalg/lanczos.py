@@ -1,7 +1,5 @@
 """Largest eigenpairs of a symmetric operator that is known only through its products with vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -9,8 +9,6 @@ Its normal equations square the condition number. A small or distant component m
 of magnitude, and then most of the polynomial would be lost to rounding. A QR decomposition of the rows keeps it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mlpoly.arrays import Array, constant, namespace, readable, safe_inverse, scalar, to_numpy, triangular_factor
@@ -34,7 +32,7 @@ class LeastSquares:
         self.rank = 0
         self._terms = 0
 
-    def add(self, weight: Array, basis: Array, targets: Array) -> LeastSquares:
+    def add(self, weight: Array, basis: Array, targets: Array) -> "LeastSquares":
         """Add weight (), or (m, 1), basis (..., m, t) and targets (..., m, o) of one component; returns self."""
         xp = namespace(basis=basis)
         rows = xp.sqrt(weight) * xp.concat([basis, targets], axis=-1)

@@ -1,7 +1,5 @@
 """Least squares from second moments, with the coefficients shrunk towards zero (MATH 13)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, eye, namespace, safe_inverse, scalar
 
 MANY = 4096  # features beyond which an eigendecomposition takes a hundred times as long as solving for one shrinkage

@@ -6,8 +6,6 @@ the power n. So where the series of E[f | x_i] needs too many degrees, as that o
 that it is due to are kept beside it, averaged over the other inputs in closed form.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -132,7 +130,7 @@ class _Distinct(NamedTuple):
     size: np.ndarray  # (d,), how many are multiples of one another
 
     @classmethod
-    def of(cls, correlation: np.ndarray, floor: float) -> _Distinct:
+    def of(cls, correlation: np.ndarray, floor: float) -> "_Distinct":
         """From the correlations (d, d), where 1 - |r| below a floor is rounding."""
         same = np.abs(correlation) >= 1 - floor
         np.fill_diagonal(same, True)

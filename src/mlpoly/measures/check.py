@@ -1,7 +1,5 @@
 """Whether what is true under a distribution is true on the data: closed forms beside data, and which fit to use."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Measures on data: the divergence of two classifiers, and all at once from a single evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, overload

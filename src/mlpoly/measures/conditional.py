@@ -114,7 +114,7 @@ def conditional(net: Network, inputs: InputsLike, x: Any, tolerance: float = 1e-
             found = mean, mean * 0
         else:
             given = start.at(known)
-            check_possible("x", given._given, at)
+            check_possible("x", given.components, at)
             found = _moments(given, at, tolerance)
         means.append(found[0])
         variances.append(found[1])
@@ -128,13 +128,13 @@ def conditional(net: Network, inputs: InputsLike, x: Any, tolerance: float = 1e-
 def _moments(given: ConditionalMean, at: Array, tolerance: float) -> tuple[Array, Array]:
     """Mean and variance (n, o) for rows (n, s) with the same gaps: over the components, by total variance."""
     wide, xp = given._wide, namespace(at=at)
-    parts = [_Pattern(wide, g.center, g.left) for g in given._given]
+    parts = [_Pattern(wide, g.center, g.left) for g in given.components]
     size = max(1, _NUMBERS // (max(wide.dim_hidden, 1) * _SHORT))
     means, variances = [], []
     for rows in chunks(at.shape[0], size):
         some = at[rows, :]
-        weights = posterior(given._weights, given._given, some) if len(parts) > 1 else None
-        each = [(given._component(c, some), part.variance(given._given[c].mean(some), tolerance))
+        weights = posterior(given.weights, given.components, some) if len(parts) > 1 else None
+        each = [(given._means[c](some)[:, 0, :], part.variance(given.components[c].mean(some), tolerance))
                 for c, part in enumerate(parts)]  # fmt: skip
         if weights is None:
             mean, variance = each[0]

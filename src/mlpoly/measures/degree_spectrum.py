@@ -1,7 +1,5 @@
 """The degree spectrum of a network: how much of its variance belongs to each polynomial degree (MATH 5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

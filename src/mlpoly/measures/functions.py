@@ -8,8 +8,9 @@ from typing import Any
 from mlpoly.arrays import Array, as_float_array, check_shape, chunks, decidable, namespace, widen
 from mlpoly.inputs import Gaussian, Samples, as_inputs, check_order, checked_inputs, require_gaussians
 from mlpoly.moments import AnyExpansion, Expansion
-from mlpoly.networks import check_layer
+from mlpoly.networks import check_layer, check_network
 from mlpoly.polynomials import Polynomial
+from mlpoly.records import map_arrays, replace
 
 _ROWS = 8192  # samples evaluated at once, so that hidden units do not fill the memory
 
@@ -36,6 +37,21 @@ def expansions(function: Any, inputs: Any) -> list[tuple[Array, AnyExpansion]]:
     """A network with one hidden layer, or a polynomial, under each Gaussian of the inputs, with their weights."""
     function = function if isinstance(function, Polynomial) else check_layer(function)
     return [(weight, expansion(function, g)) for weight, g in gaussians(function, inputs, traced=True)]
+
+
+def measured(function: Any, inputs: Any) -> tuple[Any, Any]:
+    """A network or polynomial with as few layers as it needs, or on data any callable, and its checked inputs."""
+    if isinstance(inputs, Samples):
+        return function, checked_data(inputs, 2, net=function)
+    function = function if isinstance(function, Polynomial) else check_network(function)
+    gaussians(function, inputs)  # checks them
+    return function, checked_inputs(function, inputs)
+
+
+def widened(function: Any) -> Any:
+    """A network or polynomial in the widest precision."""
+    bare = replace(function, inputs=None, report=None) if isinstance(function, Polynomial) else function
+    return map_arrays(bare, widen)
 
 
 def outputs_of(name: str, model: Callable[[Array], Array], x: Array, columns: int | None = None) -> Array:

@@ -1,7 +1,5 @@
 """Fraction of variance unexplained: how much of the network the polynomial misses."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast

@@ -1,7 +1,5 @@
 """Shapley values of games: what every player adds, on average over all orders in which the players join."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ n = a + b, those orthogonal to he_n(z_i) and he_n(z_j) are what the pair adds. P
 orthogonal, so that it is one system for each degree again.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Shape functions that are polynomials of one degree, under mixtures and on data: one system for all degrees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

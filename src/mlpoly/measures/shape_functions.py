@@ -1,7 +1,5 @@
 """An additive model: a function of each input by itself, and of some pairs of inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
@@ -213,7 +211,7 @@ class AdditiveModel(Tabular, Plottable):
         write_tensors(path, {name: to_numpy(a) for name, a in arrays_of(self).items()}, header)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], library: Any = "numpy") -> AdditiveModel:
+    def load(cls, path: str | PathLike[str], library: Any = "numpy") -> "AdditiveModel":
         """Read what `save` wrote, in the array library "numpy", "torch" or "jax"."""
         header, arrays = read_tensors(path)
         if header is None or header.get("format") != _FORMAT or header.get("layout") != 1:

@@ -1,7 +1,5 @@
 """Linear systems for shape functions: projections on Hermite polynomials of inputs, and solutions of least norm."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -10,13 +10,14 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant, namespace, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Given, Inputs, check_possible, checked_inputs
+from mlpoly.inputs import Given, InputsLike, Samples, as_inputs, check_possible
 from mlpoly.inputs.interventions import ChainGraph
 from mlpoly.measures.conditional_mean import ConditionalMean
-from mlpoly.measures.functions import gaussians
+from mlpoly.measures.draws import averaged
+from mlpoly.measures.functions import expansion, measured, widened
 from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
-from mlpoly.moments import Expansion
-from mlpoly.networks import Network, check_layer
+from mlpoly.networks import Network
+from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
 from mlpoly.records import map_arrays, record, static
 from mlpoly.tables import Cell, Plottable, Table, Tabular, output_label
@@ -32,10 +33,10 @@ class Shapley(Tabular, Plottable):
         They add up to ``prediction - mean``, f(x) - E[f].
     mean, prediction : array (o,)
     standard_error : array (g, o) or None
-        Where orders were drawn instead of enumerated.
+        Where something was sampled: orders of the inputs, or means.
     groups : tuple of str
-    game : str
-        The causal order, if there is one: "x2, then x0 and x3 (confounded), then x1".
+    note : str
+        What was sampled, and the causal order, if there is one: "x2, then x0 and x3 (confounded), then x1".
     """
 
     values: Array
@@ -43,7 +44,7 @@ class Shapley(Tabular, Plottable):
     prediction: Array
     standard_error: Array | None = None
     groups: tuple[str, ...] = static(default=())
-    game: str = static(default="")
+    note: str = static(default="")
     output_names: tuple[str, ...] | None = static(default=None)
 
     def _table(self) -> Table:
@@ -55,24 +56,20 @@ class Shapley(Tabular, Plottable):
             (name, *to_numpy(a).astype(float).tolist())
             for name, a in (("expected output", self.mean), ("prediction", self.prediction))
         ]
-        note = self.game
         if self.standard_error is not None:  # of the output where it is largest
             columns.append("standard error")
             rows = [(*row, float(e)) for row, e in zip(rows, to_numpy(self.standard_error).max(axis=1), strict=True)]
-            ends, note = (
-                [(*row, None) for row in ends],
-                "; ".join(filter(None, (note, "sampled: orders of the inputs"))),
-            )
+            ends = [(*row, None) for row in ends]
         order = np.argsort(-np.abs(values).max(axis=1), kind="stable")
         table = (ends[0], *(rows[i] for i in order), ends[1])
-        return Table(tuple(columns), table, title="A prediction as a sum over its inputs", note=note)
+        return Table(tuple(columns), table, title="A prediction as a sum over its inputs", note=self.note)
 
 
 @by_value
 def shapley(
-    net: Network,
+    net: Network | Polynomial,
     x: Array,
-    inputs: Inputs,
+    inputs: InputsLike,
     groups: Any = None,
     permutations: int | None = None,
     seed: int = 0,
@@ -80,17 +77,18 @@ def shapley(
     confounding: bool | Sequence[bool] = False,
     asymmetric: bool = False,
 ) -> Shapley:
-    """Shapley values of the prediction at x (d,) of a network with one hidden layer, under dependent inputs.
+    """Shapley values of the prediction at x (d,), under dependent inputs.
 
-    The worth of a set of inputs is E[f | these inputs of x], in closed form; the values add up to f(x) - E[f]. With
+    The worth of a set of inputs is E[f | these inputs of x], as in `conditional_mean`: in closed form but for deep
+    networks, composed and bounded polynomials and data. The values add up to f(x) - E[f]. With
     `causal` it is E[f | do(these inputs of x)] (Heskes et al. 2020), under one Gaussian: all inputs in one group are
     the conditional game again, and with `confounding=True` the marginal one.
 
     Parameters
     ----------
-    net : network with one hidden layer
+    net : network or Polynomial
     x : array (d,)
-    inputs : Gaussian or GaussianMixture
+    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
     groups, permutations, seed : optional
         As in `sensitivity`.
     causal : sequence of sequences of inputs, optional
@@ -109,63 +107,70 @@ def shapley(
     >>> mp.shapley(net, np.array([1.0, 1.0]), mp.Gaussian.standard(2)).values[:, 0].round(12).tolist()
     [1.0, 2.0]
     """
-    net = check_layer(net)
-    parts = gaussians(net, inputs)
+    net, inputs = measured(net, as_inputs(inputs))
     names, places = input_groups(groups, inputs)
-    worth, players, order = prediction_worth(net, x, inputs, places), list(range(len(names))), None
-    said = ""
+    conditional = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64))
+    worth = game = prediction_worth(conditional, x, places)
+    order, notes = None, [f"sampled: {conditional.sampled}"] if conditional.sampled else []
     if causal is not None:
-        if len(parts) > 1:
-            raise TypeError("causal needs one Gaussian, such as that with the moments of the mixture.")
-        graph = ChainGraph(checked_inputs(net, inputs), causal, confounding)
-        worth, order = _under_interventions(net, graph, worth, places, x), graph.order
-        said = f"{graph}{'; orders that respect it' if asymmetric else ''}"
+        if len(conditional.weights) > 1 or conditional.sampled:
+            why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
+            raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
+        graph = ChainGraph(inputs, causal, confounding)
+        game, order = _under_interventions(net, graph, worth, places, x), graph.order
+        notes.append(f"{graph}{'; orders that respect it' if asymmetric else ''}")
     if asymmetric and order is None:
         raise ValueError("asymmetric needs causal, the order of the groups: causal=[[0, 1], [2]].")
     with progress_bar("sets of inputs", sets_needed(len(names), permutations)) as update:
-        game = Counted(worth, update)
+        counted = Counted(game, update)
         if asymmetric and order is not None:
-            values, error = _in_order(game, _players_by_group(places, order), permutations, seed)
+            found, of_orders = _in_order(counted, _players_by_group(places, order), permutations, seed)
         else:
-            values, error = shapley_values(game, len(names), permutations, seed)
-    mean, prediction = worth(()), worth(tuple(players))
-    made = Shapley(values, mean, prediction, error, names, said, net.output_names)
-    return map_arrays(made, lambda a: cast_result(a, net.prototype))
+            found, of_orders = shapley_values(counted, len(names), permutations, seed)
+    if of_orders is not None:
+        notes.append("sampled: orders of the inputs")
+    outputs, factor = conditional.dim_out, conditional.factor
+    values, error = averaged(found, outputs, factor, of_orders)
+    mean, prediction = (averaged(worth(ends), outputs, 0.0)[0] for ends in ((), tuple(range(len(names)))))
+    error = error if of_orders is not None or conditional.sampled else None
+    labels = getattr(net, "output_names", None)
+    made = Shapley(values, mean, prediction, error, names, "; ".join(notes), labels)
+    return map_arrays(made, lambda a: cast_result(a, conditional.prototype))
 
 
-def prediction_worth(net: Network, x: Array, inputs: Any, places: Sequence[np.ndarray]) -> Worth:
-    """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x], (o,)."""
-    net = check_layer(net)
-    inputs = checked_inputs(net, inputs)
+def prediction_worth(mean: ConditionalMean, x: Array, places: Sequence[np.ndarray]) -> Worth:
+    """The game of one prediction: a function of a set of groups to E[f | their inputs are those of x], (r o,)."""
+    inputs: Any = mean.inputs
+    like = widen(mean.prototype)
     check_columns("x", x, inputs.names)
     x = as_float_array("x", x, integers=True)
-    check_shape("x", x, (net.dim_in,), "one point, one number per input")
+    check_shape("x", x, (inputs.dim,), "one point, one number per input")
     check_finite("x", x)
     point = to_numpy(widen(x)).astype(np.float64)
-    whole = [Given(g, np.arange(net.dim_in)) for g in inputs.components]
-    check_possible("x", whole, constant(point[None, :], widen(net.prototype)))
-    mean = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64))
+    if not isinstance(inputs, Samples):
+        whole = [Given(g, np.arange(inputs.dim)) for g in inputs.components]
+        check_possible("x", whole, constant(point[None, :], like))
+    xp = namespace(like=like)
 
     def worth(chosen: tuple[int, ...]) -> Array:
         known = np.concatenate([places[i] for i in chosen]) if chosen else np.zeros(0, dtype=np.int64)
-        if len(known) == net.dim_in:
-            return widen(net(constant(point, net.prototype)))
-        at = constant(point[known][None, :], widen(net.prototype))
-        return mean.at(known)._mean(at)[0, :]
+        if len(known) == inputs.dim:
+            return xp.concat([widen(mean.net(constant(point[None, :], like)))[0, :]] * mean.replicates)
+        return xp.reshape(mean.at(known).means(constant(point[None, known], like)), (-1,))
 
     return worth
 
 
 def _under_interventions(net: Any, graph: ChainGraph, known: Worth, places: Sequence[np.ndarray], x: Any) -> Worth:
     """The game E[f | do(inputs of x)]; nothing set and all set are the same as in the game that is `known`."""
-    wide = map_arrays(net, widen)
+    wide = widened(net)
     point = constant(to_numpy(as_float_array("x", x, integers=True)).astype(np.float64), wide.prototype)
 
     def worth(chosen: tuple[int, ...]) -> Array:
         if len(chosen) in (0, len(places)):
             return known(chosen)
         law = graph.given(np.concatenate([places[i] for i in chosen]), point)
-        return Expansion.of(wide, law).mean
+        return expansion(wide, law).mean
 
     return worth
 

@@ -1,7 +1,5 @@
 """Hidden units as functions of one input, for shape functions whose Hermite series would need too many degrees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ class SharpUnits:
     gate_slopes: Array | None = None
     gate_spreads: Array | None = None
 
-    def of(self, place: int) -> SharpUnits | None:
+    def of(self, place: int) -> "SharpUnits | None":
         """The units of one input."""
         index = np.flatnonzero(np.asarray(self.owners) == place)
         return map_arrays(self, lambda a: take_rows(a, index)) if len(index) else None

@@ -1,7 +1,5 @@
 """Two networks, or polynomials, compared: E[f.g], E|f - g|^2 and their cosine, without sampling (MATH 11)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

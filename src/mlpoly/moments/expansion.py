@@ -1,7 +1,5 @@
 """A function under one Gaussian as hidden units, their Hermite series and a readout (MATH 1, 2, 5)."""
 
-from __future__ import annotations
-
 import sys
 from copy import copy
 from functools import cached_property
@@ -52,7 +50,7 @@ class Expansion:
         self._rests: tuple[int, Array] = (-1, None)
 
     @classmethod
-    def of(cls, layer: Layer, inputs: Gaussian) -> Expansion:
+    def of(cls, layer: Layer, inputs: Gaussian) -> "Expansion":
         """Expansion of a network with one hidden layer."""
         layer, inputs = map_arrays((layer, inputs), widen)
         units = Units.under(layer, inputs, spreads=True)
@@ -182,22 +180,22 @@ class Expansion:
 
     # -- other expansions ---------------------------------------------------------------------------------------------
 
-    def with_series(self, series: Series) -> Expansion:
+    def with_series(self, series: Series) -> "Expansion":
         """The same units with series that end."""
         return Expansion(self.units, self.inputs, self.readout, self.bias, series=series)
 
-    def best(self, degree: int) -> Expansion:
+    def best(self, degree: int) -> "Expansion":
         """The closest polynomial of a degree: the series up to it."""
         return self.with_series(self.series(degree))
 
-    def part(self, degree: int) -> Expansion:
+    def part(self, degree: int) -> "Expansion":
         """The part of exactly one degree, at least 1."""
         series = self.series(degree)
         plain, xp = series.plain, namespace(plain=series.plain)
         gated = None if series.gated is None else xp.concat([series.gated[:-1, :] * 0, series.gated[-1:, :]])
         return self.with_series(Series(xp.concat([plain[:-1, :] * 0, plain[-1:, :]]), gated))
 
-    def minus(self, other: Expansion) -> Expansion:
+    def minus(self, other: "Expansion") -> "Expansion":
         """Difference of the series of two functions that end, under the same inputs."""
         degree = max(self.longest, other.longest)
         one, two = self.series(degree), other.series(degree)
@@ -214,7 +212,7 @@ class Expansion:
         one, two = (a.padded(degree, gates) for a in (one, two))
         return Expansion(units, self.inputs, readout, bias, series=one.beside(two))
 
-    def with_gate(self) -> Expansion:
+    def with_gate(self) -> "Expansion":
         """The same function with gated units; plain ones get a second factor that is always one."""
         if self.units.gate is not None:
             return self
@@ -225,7 +223,7 @@ class Expansion:
             gated._series, gated._rests = None, (-1, None)
         return gated
 
-    def hidden(self) -> Expansion:
+    def hidden(self) -> "Expansion":
         """The units themselves as outputs."""
         made = copy(self)
         made.readout = made.bias = None

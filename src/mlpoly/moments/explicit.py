@@ -1,7 +1,5 @@
 """Polynomials with explicit coefficients under one Gaussian: matrices (MATH 4), or products of Hermite polynomials."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class Quadratic:
         return 2 if self.form is not None else 1 if self.linear is not None else 0
 
     @classmethod
-    def of(cls, f: Expansion, degree: int) -> Quadratic:
+    def of(cls, f: Expansion, degree: int) -> "Quadratic":
         """The parts of a function of hidden units up to a degree of at most two."""
         units, series = f.units, f.series(degree)
         if degree == 0:
@@ -54,7 +52,7 @@ class Quadratic:
 
         return cls(f.inputs, f.mean, f.slopes(), form)
 
-    def minus(self, other: Quadratic) -> Quadratic:
+    def minus(self, other: "Quadratic") -> "Quadratic":
         """Difference of two functions under the same inputs."""
         b, c, one, two = self.linear, other.linear, self.form, other.form
         linear = b if c is None else -c if b is None else b - c
@@ -63,7 +61,7 @@ class Quadratic:
             form = (lambda o: -two(o)) if one is None else (lambda o: one(o) - two(o))
         return Quadratic(self.inputs, self.mean - other.mean, linear, form)
 
-    def covariances(self, other: Quadratic, times: Callable[[Array], Array] | None, full: bool) -> list[Array]:
+    def covariances(self, other: "Quadratic", times: Callable[[Array], Array] | None, full: bool) -> list[Array]:
         """E[f g] at degree 1 and 2: b K b' and 2 tr(C K C' K), with the covariance K of the x of f and that of g."""
         xp, times = namespace(mean=self.mean), times or self.inputs.times_covariance
         rows = []
@@ -116,18 +114,18 @@ class Products:
         """Total degree."""
         return int(self.own.degrees.max(initial=0))
 
-    def like(self, other: Expansion | Quadratic | Products, degree: int) -> Products:
+    def like(self, other: "Expansion | Quadratic | Products", degree: int) -> "Products":
         """Another function under the same inputs, up to a degree, in these products."""
         own = self.own if degree == self.degree else ladder(self.own.variables, degree)
         if isinstance(other, Products):
             return Products(self.coordinates, own, other.values[: len(own.exponents), :])
         return Products(self.coordinates, own, other.in_products(self.coordinates.back, own))
 
-    def minus(self, other: Products) -> Products:
+    def minus(self, other: "Products") -> "Products":
         """Difference of two functions in the same products."""
         return Products(self.coordinates, self.own, self.values - other.values)
 
-    def covariances(self, other: Products, times: Callable[[Array], Array] | None, full: bool) -> list[Array]:
+    def covariances(self, other: "Products", times: Callable[[Array], Array] | None, full: bool) -> list[Array]:
         """E[f g] at degree 1, 2, ..., where `times` multiplies with the covariance of the x of f and that of g."""
         values = other.values
         if times is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +94,7 @@ class Ladder(NamedTuple):
         return constant(first, like)
 
 
+@lru_cache(maxsize=8)
 def ladder(variables: int, degree: int) -> Ladder:
     """All products of total degree up to `degree`."""
     exponents = multi_indices(variables, degree)

@@ -4,8 +4,6 @@ With f = readout F + bias and g = readout' G + bias', Cov[f, g] = readout Cov[F,
 hidden units. Polynomials with explicit coefficients are sums over these instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

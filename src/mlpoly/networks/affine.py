@@ -1,7 +1,5 @@
 """A single affine map."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from mlpoly.activations import Activation, get
@@ -48,7 +46,7 @@ class Affine(Layer):
     def _parts(self) -> tuple[Forms, None, Array | None]:
         return Forms(self.W), None, self.b
 
-    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Affine:
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> "Affine":
         """An affine map with other weights."""
         W, b = forms.directions, forms.bias
         if readout is not None:

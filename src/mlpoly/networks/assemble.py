@@ -1,7 +1,5 @@
 """From weights of layers, or pieces as other libraries list them, to a network of as few layers as possible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,7 +41,7 @@ class Scaling:
     def __repr__(self) -> str:
         return f"{self.name}({self.size})"
 
-    def after(self, first: Scaling | Affine) -> Scaling | Affine:
+    def after(self, first: "Scaling | Affine") -> "Scaling | Affine":
         """The map x -> scale * first(x) + shift."""
         if isinstance(first, Scaling):
             return Scaling(self.scale * first.scale, self.scale * first.shift + self.shift, self.dtype, self.name)

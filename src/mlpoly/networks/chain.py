@@ -1,7 +1,5 @@
 """Deep networks: one network after the other, and residual connections."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Sequence

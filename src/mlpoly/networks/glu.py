@@ -1,7 +1,5 @@
 """A gated feedforward block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -73,7 +71,7 @@ class GLU(Layer):
     def _parts(self) -> tuple[Forms, Array | None, Array | None]:
         return Forms(self.W_gate, self.b_gate, self.W_up, self.b_up), self.W_down, self.b_down
 
-    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> GLU:
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> "GLU":
         """A GLU of the same activation with other weights."""
         gate, up = (forms.directions, forms.bias), (forms.gate_directions, forms.gate_bias)
         return replace(self, W_gate=gate[0], b_gate=gate[1], W_up=up[0], b_up=up[1], W_down=readout, b_down=bias)

@@ -1,7 +1,5 @@
 """Derivatives of a network's outputs in its inputs, in reverse mode, with one formula for every array library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from mlpoly.arrays import Array, check_points, eye, namespace_of, promote

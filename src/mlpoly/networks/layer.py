@@ -1,7 +1,5 @@
 """The interface of all networks, and of those with one hidden layer."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
@@ -109,7 +107,7 @@ class Layer(Network):
         """Linear forms, readout and bias, of which `with_parts` makes a layer."""
 
     @abstractmethod
-    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> Layer:
+    def with_parts(self, forms: Forms, readout: Array | None, bias: Array | None) -> "Layer":
         """A layer of the same kind and activation with other linear forms, readout and bias."""
 
     @property
@@ -155,7 +153,7 @@ class Layer(Network):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dim_in} -> {self.dim_hidden} -> {self.dim_out}, {self.activation.name})"
 
-    def preceded_by(self, first: Layer) -> Layer:
+    def preceded_by(self, first: "Layer") -> "Layer":
         """The layer x -> self(first(x)), for an affine map `first`."""
         A, shift, own = first.forms.directions, first.bias, self.forms
         W, V = own.directions, own.gate_directions
@@ -164,7 +162,7 @@ class Layer(Network):
             forms = Forms(forms.directions, forms.bias, V @ A, _image(V, shift, own.gate_bias))
         return replace(self.with_parts(forms, self.readout, self.bias), names=first.names)
 
-    def followed_by(self, last: Layer) -> Layer:
+    def followed_by(self, last: "Layer") -> "Layer":
         """The layer x -> last(self(x)), for an affine map `last`."""
         A = last.forms.directions
         readout = A if self.readout is None else A @ self.readout

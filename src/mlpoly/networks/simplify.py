@@ -1,7 +1,5 @@
 """Networks with as few layers as their function needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One pass through a network, layer by layer in the order of the data."""
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar
 
 from mlpoly.networks.chain import Chain, Residual

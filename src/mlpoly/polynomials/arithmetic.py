@@ -1,7 +1,5 @@
 """Arithmetic of polynomials: sums, multiples, constants and linear maps of the outputs."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 

@@ -17,7 +17,7 @@ from mlpoly.moments.hermite_products import Ladder, change_of_basis, check_monom
 from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.dense import DensePolynomial
 from mlpoly.polynomials.fields import Source, check_shapes, store_floats
-from mlpoly.records import record, replace, static
+from mlpoly.records import map_arrays, record, replace, static
 from mlpoly.units import Units
 
 _HIGHEST = 1000  # largest exponent of a polynomial with fewer terms than that
@@ -155,6 +155,25 @@ class ChaosPolynomial(Polynomial):
         check_monomials(coordinates.kept, self.degree, "measure it on data, with inputs=Samples(x)")
         own = ladder(coordinates.kept, self.degree)
         return Products(coordinates, own, self.in_products(widen(inputs.mean), coordinates.back, own))
+
+    def averaged(self, noise: Gaussian) -> ChaosPolynomial:
+        """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision: exp(D'LD / 2) p.
+
+        L is the covariance of the noise of z, and D_j he_a = sqrt(a_j) he_{a - 1_j}.
+        """
+        p, r = map_arrays(replace(self, inputs=None), widen), int(self.whitener.shape[0])
+        check_monomials(r, self.degree, "average its values")
+        own, cov = ladder(r, self.degree), noise.times_covariance(p.whitener) @ p.whitener.T
+        places = {row: i for i, row in enumerate(self.exponents)}
+        index = [places.get(tuple(row), len(places)) for row in own.exponents.tolist()]
+        values = namespace(values=p.values).concat([p.values, p.values[:, :1] * 0], axis=1).T
+        total = term = take_rows(values, np.asarray(index, dtype=np.int64))
+        for j in range(1, self.degree // 2 + 1):
+            slopes = [own.lowered(term, i) for i in range(r)]
+            mixed = (sum(cov[i, k] * slopes[k] for k in range(r)) for i in range(r))
+            term = sum(own.lowered(row, i) for i, row in enumerate(mixed)) / (2 * j)
+            total = total + term
+        return replace(p, exponents=own.exponents, values=total.T)
 
     def in_products(self, center: Array, back: Array, own: Ladder) -> Array:
         """Coefficients (t, o) in the Hermite products of w (q,) of the polynomial at x = center + back w."""

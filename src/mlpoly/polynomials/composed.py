@@ -15,10 +15,11 @@ from mlpoly.polynomials.base import Polynomial
 from mlpoly.polynomials.bounded import BoundedPolynomial
 from mlpoly.polynomials.dense import DensePolynomial, to_dense
 from mlpoly.polynomials.fields import store_floats
-from mlpoly.polynomials.neurons import NeuronPolynomial, derivative
+from mlpoly.polynomials.neurons import NeuronPolynomial
 from mlpoly.polynomials.ridge import RidgePolynomial
+from mlpoly.polynomials.substitution import substituted, take_columns
+from mlpoly.polynomials.symmetric import multisets, places
 from mlpoly.records import record, replace, static
-from mlpoly.special import clenshaw
 from mlpoly.units import Series
 
 
@@ -81,9 +82,7 @@ class ComposedPolynomial(Polynomial):
         if len(guarded) != len(stages):
             raise ValueError(f"guarded has {len(guarded)} entries, expected {len(stages)}: a Series or None per stage.")
         for i, (stage, series) in enumerate(zip(stages, self.guarded or (), strict=True)):
-            pair = [series, stage.series if isinstance(stage, RidgePolynomial) else None]
-            shapes = [[getattr(a, "shape", None) for a in (s.plain, s.gated)] for s in pair if isinstance(s, Series)]
-            if series is not None and not (len(shapes) == 2 and shapes[0] == shapes[1]):
+            if series is not None and not (isinstance(stage, RidgePolynomial) and _alike(series, stage.series)):
                 raise ValueError(f"guarded[{i}] must be None, or a Series like that of a ridge polynomial stages[{i}].")
         if all(series is None for series in guarded):
             object.__setattr__(self, "guarded", None)
@@ -192,16 +191,34 @@ class ComposedPolynomial(Polynomial):
             return p.gradient(origin)
         if k == 2:
             return p.hessian(origin) / 2
-        # x itself as a power series: no constant, the identity, nothing above
-        x = [origin[:, None], eye(self.dim_in, origin)]
-        x += [xp.zeros_like(xp.broadcast_to(origin[:, None], (self.dim_in, self.dim_in**j))) for j in range(2, k + 1)]
-        return _symmetrised(xp.reshape(_substituted(p, x)[k], (self.dim_out, *[self.dim_in] * k)))
+        index = places(np.stack(np.unravel_index(np.arange(self.dim_in**k), (self.dim_in,) * k), axis=-1))
+        return xp.reshape(take_columns(self.power_series(k)[k], index), (self.dim_out, *[self.dim_in] * k))
+
+    def power_series(self, degree: int) -> list[Array]:
+        """Symmetric coefficients (o, t) of degree 0, 1, ... at x = 0, at the entries of `polynomials.symmetric`."""
+        p, d = self.polynomial, self.dim_in  # without bounds
+        xp, origin = namespace(polynomial=p.prototype), p._origin
+        # x itself: no constant, the identity, nothing above
+        empty = [len(multisets(d, j)) for j in range(2, degree + 1)]
+        x = [origin[:, None], eye(d, origin), *(xp.broadcast_to(origin[:, None], (d, t)) for t in empty)]
+        return substituted(p, x)[: degree + 1]
+
+    def tensor_slices(self, k: int) -> Callable[[tuple[int, ...]], Array]:
+        """Return a function of k - 2 input indices to the slice (o, d, d) of the tensor of degree k >= 2 there."""
+        entries, d = self.power_series(k)[k], self.dim_in
+        pairs = np.stack(np.meshgrid(np.arange(d), np.arange(d), indexing="ij"), axis=-1)
+
+        def part(lead: tuple[int, ...]) -> Array:
+            index = places(np.concatenate([np.broadcast_to(np.asarray(lead, int), (d, d, k - 2)), pairs], axis=-1))
+            return namespace(entries=entries).reshape(take_columns(entries, index.ravel()), (-1, d, d))
+
+        return part
 
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of `tensor(k)` and of the arrays that it is computed from."""
         d = self.dim_in
         widest = max(stage.dim_in + stage.tensor_numbers(0) for stage in self.stages)  # the latter counts neurons too
-        return self.dim_out * d**k + (3 * widest * d**k if k > 2 else widest * d ** max(k - 1, 0))
+        return self.dim_out * d**k + (3 * widest * math.comb(d + k - 1, k) if k > 2 else widest * d ** max(k - 1, 0))
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
@@ -262,80 +279,7 @@ class ComposedPolynomial(Polynomial):
         )
 
 
-# -- coefficients of any degree ----------------------------------------------------------------------------------------
-#
-# A power series in x, up to degree k, is a list of k + 1 arrays: the coefficients of degree j, one row per value, with
-# the d^j products of inputs in columns. They need not be symmetric: `_symmetrised` makes them so in the end.
-
-
-def _substituted(poly: Any, inner: list[Array]) -> list[Array]:
-    """Power series of poly(inner(x)), up to the degree of `inner`; of a bounded polynomial within its bounds."""
-    if isinstance(poly, NeuronPolynomial):
-        return _neurons(poly, inner)
-    if isinstance(poly, DensePolynomial):
-        return _dense(poly, inner)
-    outer = inner
-    for stage in poly.applied:
-        outer = _substituted(stage, outer)
-    return [a + b for a, b in zip(inner, outer, strict=True)] if poly.skip else outer
-
-
-def _neurons(p: NeuronPolynomial, inner: list[Array]) -> list[Array]:
-    """The neurons' own series around their values at x = 0, then the readout."""
-    t = [(p.units.directions @ part) * p.units.inverse_scales[:, None] for part in inner]
-    start = p.units.standardise((p.units.directions @ inner[0])[:, 0])
-    t[0] = t[0] * 0
-    hidden = _around(p.series.plain, start, t)
-    gate = p.units.gate
-    if gate is not None and p.series.gated is not None:
-        e = [gate.directions @ part - gate.slopes[:, None] * along for part, along in zip(inner, t, strict=True)]
-        e[0] = p.units.residual((gate.directions @ inner[0])[:, 0], start)[:, None]
-        hidden = [a + b for a, b in zip(hidden, _product(e, _around(p.series.gated, start, t)), strict=True)]
-    out = hidden if p.readout is None else [p.readout @ part for part in hidden]
-    return out if p.bias is None else [out[0] + p.bias[:, None], *out[1:]]
-
-
-def _around(series: Array, start: Array, t: list[Array]) -> list[Array]:
-    """Hermite series (n + 1, h) at start + t, for a power series t without a constant: Taylor's, by Horner's rule."""
-    taylor = [clenshaw(series, start)]
-    for m in range(1, min(int(series.shape[0]), len(t))):
-        series = derivative(series)
-        taylor.append(clenshaw(series, start) / math.factorial(m))
-    total = [part * 0 for part in t]
-    for coefficient in reversed(taylor):
-        total = _product(total, t)
-        total[0] = total[0] + coefficient[:, None]
-    return total
-
-
-def _dense(p: DensePolynomial, inner: list[Array]) -> list[Array]:
-    """Value, gradient and second derivatives where x = 0, times the powers of what moves from there."""
-    p, at, xp = p.expanded(), inner[0][:, 0], namespace(inner=inner[0])
-    slope = p.gradient(at)
-    out = [p(at)[:, None], *(slope @ part for part in inner[1:])]
-    if p.quadratic is None:
-        return out
-    for i in range(1, len(inner)):
-        for j in range(1, len(inner) - i):
-            right = xp.tensordot(p.quadratic, inner[j], axes=([2], [0]))  # (o, n, d^j)
-            both = xp.permute_dims(xp.tensordot(inner[i], right, axes=([0], [1])), (1, 0, 2))
-            out[i + j] = out[i + j] + xp.reshape(both, out[i + j].shape)
-    return out
-
-
-def _product(left: list[Array], right: list[Array]) -> list[Array]:
-    """Row by row, up to the same degree."""
-    xp, out = namespace(left=left[0]), []
-    for k in range(len(left)):
-        terms = (left[j][:, :, None] * right[k - j][:, None, :] for j in range(k + 1))
-        out.append(sum(xp.reshape(term, (term.shape[0], -1)) for term in terms))
-    return out
-
-
-def _symmetrised(tensor: Array) -> Array:
-    """Average (o, d, ..., d) over all orders of the input axes."""
-    xp = namespace(tensor=tensor)
-    for last in range(2, len(tensor.shape)):
-        # Symmetric in the axes before it, so the average over the places of this one is symmetric in all.
-        tensor = sum(xp.moveaxis(tensor, last, place) for place in range(1, last + 1)) / last
-    return tensor
+def _alike(one: Any, two: Series) -> bool:
+    """Whether the first is a series with the degrees and the number of units of the second."""
+    shapes = [[None if a is None else a.shape for a in (s.plain, s.gated)] for s in (one, two) if isinstance(s, Series)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]

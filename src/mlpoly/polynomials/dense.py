@@ -101,6 +101,15 @@ class DensePolynomial(Polynomial):
         source = Source(self.source.activation)
         return replace(self, linear=linear, quadratic=None, directions=directions, report=None, source=source)
 
+    def averaged(self, noise: Gaussian) -> DensePolynomial:
+        """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision."""
+        p = map_arrays(replace(self, inputs=None), widen)
+        if p.quadratic is None:
+            return p
+        xp, forms = namespace(center=p.center), p.directions
+        cov = widen(noise.covariance) if forms is None else noise.times_covariance(forms) @ forms.T
+        return replace(p, constant=p.constant + xp.sum(p.quadratic * cov, axis=(1, 2)))
+
     def gradient(self, x: Array) -> Array:
         """Jacobian (..., o, d) at points x (..., d)."""
         xp, u = namespace(polynomial=self.center), self._forms(x)

@@ -1,7 +1,5 @@
 """What the constructors of polynomials share: their source, and checks of the arrays that they are given."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What polynomials made of neurons have in common: their arrays, values, derivatives, coefficients and arithmetic."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from mlpoly.arrays import cast_like, namespace, widen
+from mlpoly.arrays import Array, cast_like, namespace, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion
-from mlpoly.polynomials.neurons import NeuronPolynomial
+from mlpoly.polynomials.neurons import NeuronPolynomial, derivative
 from mlpoly.records import map_arrays, record, replace, trusted
-from mlpoly.units import Units
+from mlpoly.units import Series, Units
 
 if TYPE_CHECKING:
     from mlpoly.polynomials.bounded import BoundedPolynomial
@@ -78,7 +78,37 @@ class RidgePolynomial(NeuronPolynomial):
         units = near if same and near is not None else Units.under(wide.units, inputs, spreads=True)
         return replace(wide, units=units, series=wide.series.rebase(wide.units, units))
 
+    def averaged(self, noise: Gaussian) -> RidgePolynomial:
+        """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision.
+
+        With Var t = s^2 and Cov(e, t) = c of the noise, E[P(t) + e Q(t)] is (A P + c A Q') + e A Q, where
+        A = exp(s^2/2 d^2/dt^2) averages a function of t.
+        """
+        wide = map_arrays(replace(self, inputs=None), widen)
+        units, own = wide.units, Units.under(wide.units, noise)
+        variance = (own.scales * units.inverse_scales) ** 2
+
+        def average(series: Array) -> Array:
+            total = term = series
+            for j in range(1, (int(series.shape[0]) + 1) // 2):
+                term = derivative(derivative(term)) * (variance / (2 * j))
+                total = _plus(total, term)
+            return total
+
+        plain, gated = average(wide.series.plain), wide.series.gated
+        if gated is not None and units.gate is not None and own.gate is not None:
+            gated = average(gated)
+            shared = own.gate.slopes * own.scales * units.inverse_scales - units.gate.slopes * variance
+            plain = _plus(plain, derivative(gated) * shared)
+        return replace(wide, series=Series(plain, gated))
+
     def hermite(self, inputs: Gaussian, near: Units | None = None) -> Expansion:
         """Expansion under a Gaussian, of which second moments are made; `near` as in `rebase`."""
         p = self.rebase(inputs, near)
         return Expansion(p.units, map_arrays(inputs, widen), p.readout, p.bias, series=p.series)
+
+
+def _plus(series: Array, lower: Array) -> Array:
+    """Sum with a series that ends earlier."""
+    count = int(lower.shape[0])
+    return namespace(series=series).concat([series[:count, ...] + lower, series[count:, ...]])

@@ -4,8 +4,6 @@ The header has the tree of records that a polynomial is made of, with {"array": 
 calls the constructors of these records, and no others: they check what they are given.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from os import PathLike

@@ -7,8 +7,6 @@ has the third cumulant 6 a'Qa (+ 8 tr Q^3, which is left out). Here it only says
 `ThirdCumulants` makes them better by it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -42,7 +40,7 @@ class State:
     mix: Array = None  # (n, h), coefficients of these units in the values
 
     @classmethod
-    def at(cls, inputs: Gaussian) -> State:
+    def at(cls, inputs: Gaussian) -> "State":
         """The inputs of a network."""
         inputs = map_arrays(inputs, widen)
         none = inputs.mean[:, None][:, :0]

@@ -20,8 +20,6 @@ never needs r^3 numbers. All of it lives in the row space of the first layer. Ex
 T_p are zero.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

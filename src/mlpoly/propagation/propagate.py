@@ -1,7 +1,5 @@
 """Moments behind every layer of a deep network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -19,8 +19,6 @@ differ by from the first line is another with along = 1 at i. So a layer costs p
 k = 2 h for every hidden layer before, and nothing has h^3 entries.
 """
 
-from __future__ import annotations
-
 import math
 
 from mlpoly.arrays import Array, eye, namespace, no_gradients, positive_semidefinite, safe_inverse, safe_root

@@ -3,8 +3,6 @@
 A single output is the logit of class 1 against class 0, as of a binary classifier with a sigmoid.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

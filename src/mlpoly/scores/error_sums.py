@@ -1,7 +1,5 @@
 """Fraction of the variance of one table of outputs that another leaves unexplained, at once or batch by batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +68,7 @@ class ErrorSums:
         xp = namespace(scatter=sums.scatter)
         return xp.sum(sums.missed_squares) / xp.sum(sums.scatter)
 
-    def update(self, f: Array, p: Array, weights: Array | None = None) -> ErrorSums:
+    def update(self, f: Array, p: Array, weights: Array | None = None) -> "ErrorSums":
         """Add outputs f and p (n, o) of the same samples, with weights (n,); returns self."""
         f, p = checked_outputs(f, p)
         weights, f, p = counted(checked_weights(weights, f), f, p)
@@ -79,7 +77,7 @@ class ErrorSums:
             self._sums = batch if self._sums is None else self._sums.joined(batch)
         return self
 
-    def merge(self, other: ErrorSums) -> ErrorSums:
+    def merge(self, other: "ErrorSums") -> "ErrorSums":
         """Add everything that other sums have seen; returns self, leaves `other` unchanged."""
         if not isinstance(other, ErrorSums):
             raise TypeError(f"other must be ErrorSums, got {type(other).__name__}.")
@@ -107,7 +105,7 @@ class ErrorSums:
             fvu = replace(fvu, standard_error=error)
         return map_arrays(fvu, lambda a: cast_result(a, sums.like))
 
-    def _started(self) -> _Sums:
+    def _started(self) -> "_Sums":
         if self._sums is None:
             raise ValueError("there are no samples (of positive weight) yet; a variance needs at least 2.")
         return self._sums
@@ -131,7 +129,7 @@ class _Sums:
     gram: Array
 
     @classmethod
-    def of(cls, f: Array, p: Array, weights: Array | None, with_error: bool) -> _Sums:
+    def of(cls, f: Array, p: Array, weights: Array | None, with_error: bool) -> "_Sums":
         """Sums over checked outputs (n, o), n > 0."""
         xp, wide = namespace(f=f), widen(f)
         w = xp.ones_like(wide[:, :1]) if weights is None else weights[:, None]
@@ -148,7 +146,7 @@ class _Sums:
         like, eps = xp.zeros((), dtype=f.dtype), float(xp.finfo(f.dtype).eps)
         return cls(like, eps, weight, origin, mean, scatter, missed, squares, xp.max(xp.abs(wide), axis=0), gram)
 
-    def joined(self, other: _Sums) -> _Sums:
+    def joined(self, other: "_Sums") -> "_Sums":
         """Sums over the samples of both."""
         xp = namespace(other=other.mean, sums=self.mean)
         check_shape("other", other.mean, tuple(self.mean.shape), "both must see the same outputs")

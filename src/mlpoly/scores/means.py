@@ -1,7 +1,5 @@
 """Weighted means over samples with their standard errors, and the checks of what they are taken of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mlpoly.arrays import Array, astype, cast_result, namespace, readable, widen

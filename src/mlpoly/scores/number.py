@@ -1,7 +1,5 @@
 """Results of measures: records that act as one number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mlpoly.arrays import Array, readable, scalar, to_numpy
@@ -73,7 +71,7 @@ class FVU(Number):
     standard_error: Array | None = None
     bound: Array | None = None
     closure: Array | None = None
-    data: FVU | None = None
+    data: "FVU | None" = None
 
     @property
     def explained(self) -> Array:

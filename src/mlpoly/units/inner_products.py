@@ -4,8 +4,6 @@ Second moments of units P_i(t_i) + e_i Q_i(t_i) depend on the inputs only throug
 t_j, e_j (MATH 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from mlpoly.arrays import Array, chunks, eye, namespace, on_cpu, safe_root, stop_gradient
@@ -26,7 +24,7 @@ class Angles:
     left: Array = None  # E[e_i t_j]
     gates: Array = None  # E[e_i e_j]
 
-    def at(self, index: Array) -> Angles:
+    def at(self, index: Array) -> "Angles":
         """The same for listed pairs, given by their positions in the flattened chunk."""
         xp = namespace(rho=self.rho)
         return map_arrays(self, lambda a: xp.take(xp.reshape(a, (-1,)), index))

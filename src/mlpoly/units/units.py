@@ -5,8 +5,6 @@ into what t_i explains and what it does not: v_i.x = shift_i + slope_i t_i + e_i
 P_i(t_i) + e_i Q_i(t_i), with e_i independent of t_i.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -62,7 +60,7 @@ class Units:
         _without_none(self)
 
     @classmethod
-    def under(cls, layer: Layer | Units, inputs: Gaussian, spreads: bool = False) -> Units:
+    def under(cls, layer: "Layer | Units", inputs: Gaussian, spreads: bool = False) -> "Units":
         """Units of a layer under a Gaussian; everything of size h is in float64 where the library has it.
 
         The one product with the covariance per chunk of rows, W S, serves both s_i^2 = w_i' S w_i and w_i' S v_i; what
@@ -108,7 +106,7 @@ class Units:
         return replace(made, gate=Gate(gates.weights, xp.concat(gate_shifts), slopes, forms.gate_bias, left))
 
     @classmethod
-    def pooled(cls, layer: Layer, inputs: GaussianMixture) -> tuple[Units, list[Units]]:
+    def pooled(cls, layer: Layer, inputs: GaussianMixture) -> "tuple[Units, list[Units]]":
         """Units of a layer under a mixture, by the law of total covariance, and those under each component.
 
         A spread below the relative rounding error of the moments counts as zero.
@@ -145,7 +143,7 @@ class Units:
             return Forms(self.directions, self.bias)
         return Forms(self.directions, self.bias, gate.directions, gate.bias)
 
-    def sees(self, other: Units) -> bool:
+    def sees(self, other: "Units") -> bool:
         """Whether the linear forms are those of other units, also in gradients; these may have gates besides."""
         pairs = [(self.directions, other.directions)]
         if other.gate is not None:
@@ -154,7 +152,7 @@ class Units:
             pairs.append((self.gate.directions, other.gate.directions))
         return all(interchangeable(a, b) for a, b in pairs)
 
-    def beside(self, other: Units) -> Units:
+    def beside(self, other: "Units") -> "Units":
         """The units of both, under the same Gaussian; where one has no gates it gets second factors of zero."""
         gate = None
         if self.gate is not None or other.gate is not None:
@@ -165,7 +163,7 @@ class Units:
             gate = _joined(*gates)
         return replace(_joined(replace(self, gate=None), replace(other, gate=None)), gate=gate)
 
-    def precomposed(self, factors: Array, offset: Array) -> Units:
+    def precomposed(self, factors: Array, offset: Array) -> "Units":
         """The same units as functions of x, where they now see factors * x + offset, for arrays (d,)."""
         gate = None if self.gate is None else _precomposed(self.gate, factors, offset)
         return replace(_precomposed(self, factors, offset), gate=gate)

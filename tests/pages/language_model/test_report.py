@@ -144,7 +144,7 @@ def test_cards_have_what_the_results_have(browser):
     assert len(texts(browser, ".feature")) == 10 and texts(browser, ".features + .more") == ["Show 8 more of 8"]
     first = results.features[0]
     assert texts(browser, ".feature h3")[0] == f"principal 0{BLOCKS[0]}"
-    assert texts(browser, ".feature .about")[0].startswith("25\u202f% of the block’s variance")
+    assert "explains 25\u202f% of the block’s variance" in texts(browser, ".feature .about")[0]
     shown = browser.run("return document.querySelector('.feature .contexts').innerText")
     assert NASTY in shown and "⏎" in shown and "␀" in shown
     lines = texts(browser, ".feature:first-child .contexts li")

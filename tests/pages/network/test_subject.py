@@ -78,6 +78,13 @@ def test_labels(net, labels, task, targets, outputs):
     np.testing.assert_array_equal(found.targets, targets)
 
 
+def test_networks_keep_the_names_of_their_outputs():
+    net = mp.MLP(np.eye(3), None, np.ones((1, 3)), output_names=["malignant"])
+    x = np.arange(12.0).reshape(4, 3)
+    subject = check_subject(net, x, ["benign", "malignant", "benign", "benign"])
+    assert subject.outputs == ("malignant",) and subject.targets.tolist() == [0, 1, 0, 0]
+
+
 def test_names_of_outputs_order_the_labels():
     found = check_subject(NET, X, np.array(["b", "c", "a"])[THREE], outputs=["c", "b", "a"])
     assert found.targets.tolist() == np.array([1, 0, 2])[THREE].tolist()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from mlpoly.studies.paper.claims import judge_claims
-from mlpoly.studies.paper.results import Ablation, Features, FeatureStep, Point
+from mlpoly.studies.paper.results import Ablation, Point
 
 STEPS = (0, *(2**k for k in range(15)))
 RISE, FLAT = "Rise of the linear FVU", "Flat quadratic FVU"
 ORDER, FALL, KL = "Degrees in order", "Early fall of the FVU", "No early fall of the KL"
-EXPLAINED, EYE = "Quadratic R² above 0.95", "Readable features late in training"
+EXPLAINED = "Quadratic R² above 0.95"
 FOUR, LOCKSTEP, CHANCE = "Below 50% after four directions", "Lockstep", "Chance after ten"
 BAND, SMOOTH = "Exact beside sampled (ours)", "Smooth exact curve (ours)"
 
@@ -171,23 +171,6 @@ def rising(*factors):
 )
 def test_rise_is_judged_where_the_paper_says_that_it_starts(factors, holds):
     assert judged(rising(*factors), RISE).holds is holds
-
-
-def features(*linear):
-    """One class, whose linear coefficients are given for steps 0, 64, 128, ..."""
-    none, rows = np.zeros(0), np.zeros((0, 2))
-    steps = [0, *(64 * 2**i for i in range(len(linear) - 1))]
-    made = [FeatureStep(s, 0, none, none, rows, rows, np.array(a), none) for s, a in zip(steps, linear, strict=True)]
-    return Features(0, tuple(made))
-
-
-def test_features_are_for_the_eye():
-    found = judged(as_in_the_paper(), EYE, (), features([1.0, 0], [1.0, 1.0], [0, 0], [0, 2.0]))
-    assert found.holds is None
-    assert "by step: 64: 0.71, 128: 0.00, 256: 1.00." in found.measured
-    assert found.figure == "features"
-    assert "by step: 0: 1.00." in judged(as_in_the_paper(), EYE, (), features([1.0, 0])).measured
-    assert EYE not in [c.name for c in judge_claims(as_in_the_paper())]
 
 
 def ablations(network, linear=None, quadratic=None, seed=0, step=512, directions="singular"):

@@ -42,13 +42,6 @@ def test_features_of_a_quadratic_network(backend):
     assert all(type(a) is np.ndarray and a.dtype == np.float32 for a in arrays)
 
 
-def test_k_limits_the_vectors_and_not_the_spectrum():
-    inputs = mp.Gaussian.standard(8)
-    one = feature_step(0, mp.fit(squares(), inputs, 1), mp.fit(squares(), inputs, 2), k=1)[0]
-    assert one.positive_vectors.shape == one.negative_vectors.shape == (1, 8)
-    assert one.spectrum.shape == (8,)
-
-
 def step_of(step, positive, negative=(), label=0):
     up, down = (np.array(v, dtype=np.float32).reshape(-1, 3) for v in (positive, negative))
     ranks = [np.arange(len(v), 0, -1, dtype=np.float32) for v in (up, down)]
@@ -77,10 +70,3 @@ def test_align_goes_backwards_from_the_last_step():
     assert_close(last.positive_vectors, [[0.6, -0.8, 0]], 1e-6)
     again = align(found)
     assert all(np.array_equal(a.positive_vectors, b.positive_vectors) for a, b in zip(found, again, strict=True))
-
-
-def test_align_matches_as_many_ranks_as_there_are():
-    last, first = step_of(2, [[-1, 0, 0]]), step_of(1, [[-0.5, 0, 0], [0, -1, 0]])
-    found = align([first, last])[0]
-    assert_close(found.positive_vectors, [[0.5, 0, 0], [0, 1, 0]])
-    assert align([]) == ()

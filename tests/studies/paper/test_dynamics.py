@@ -11,7 +11,6 @@ import torch
 from support.small_studies import CONFIG, blobs
 
 import mlpoly as mp
-from mlpoly.fitting import descent
 from mlpoly.fitting.mixture.gram import GramOperator
 from mlpoly.studies.paper import dynamics as dynamics_module
 from mlpoly.studies.paper.dynamics import Setting, approximants, dynamics, load_fits
@@ -143,10 +142,6 @@ def test_samples_are_fresh_at_every_checkpoint():
     assert len(set(seeds)) == len(seeds)
 
 
-def test_papers_route_can_be_left_out(small, first):
-    assert [(p.inputs, p.degree) for p in first[1]] == KINDS[:-1] * len(small.steps)
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> TrainingRun:
     return train(SMALL, tmp_path_factory.mktemp("small"), replace(CONFIG, steps=2))
@@ -206,14 +201,6 @@ def test_changed_checkpoint(small, quick, first, done, tmp_path, calls):
     assert calls[0] == 1
     for p, q in zip(first[1], points, strict=True):
         assert (p == q) == (p.step != 1)
-
-
-def test_longer_run(small, quick, done, tmp_path, calls):
-    shutil.copytree(small.folder, tmp_path / "run")
-    longer = train(SMALL, tmp_path / "run", replace(CONFIG, steps=4))
-    points, _ = dynamics(longer, quick, done)
-    assert {p.step for p in points} == {0, 1, 2, 4}
-    assert calls[0] <= 2  # 4, and 2, which says in its header how long its run was
 
 
 def test_interrupt_keeps_what_is_finished(small, quick, first, tmp_path, monkeypatch):
@@ -276,13 +263,6 @@ def test_interrupt_in_the_mixture_solver(run, setting, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="the mixture fit was interrupted"):
         mp.fit(net, setting.mixture, 2, method=mp.methods.Exact(tolerance=1e-10))  # by itself it answers with its best
     monkeypatch.setattr(GramOperator, "apply", interrupting(original, 3))
-    with pytest.raises(KeyboardInterrupt):
-        dynamics(run, setting, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_interrupt_in_the_papers_route(run, setting, tmp_path, monkeypatch):
-    monkeypatch.setattr(descent.Descent, "_step", interrupting(descent.Descent._step, 4))
     with pytest.raises(KeyboardInterrupt):
         dynamics(run, setting, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -133,17 +133,6 @@ def test_spectra(results, inputs, words):
     assert chart.panels[0].choice == ("N(mean, cov)", "left above each degree")  # where the differences are seen
 
 
-def test_eigenvectors_keep_their_sign_over_training(results):
-    """A vector and its negative are the same eigenvector, so a column shows the one nearer to the next column."""
-    first = results.features.steps[0]
-    vectors = [first.positive_vectors * (-1) ** i for i in range(4)]
-    steps = [replace(first, step=i, positive_vectors=v) for i, v in enumerate(vectors)]
-    _, row = training_gallery(steps, first.label, SHAPE).rows[0]
-    for cell in row:
-        np.testing.assert_array_equal(cell.image, row[0].image)
-    assert row[0].image.flat[np.abs(row[0].image).argmax()] > 0
-
-
 def test_ablation(ablations):
     chart = ablation_chart(ablations, 5)
     assert [p.choice[0] for p in chart.panels] == ["step 16384"] * 3 + ["step 512"] * 3
@@ -191,10 +180,3 @@ def test_one_checkpoint_is_enough(results):
         figure = draw(chart)
         figure.draw_without_rendering()
         assert figure.axes
-
-
-def test_bad_input(results):
-    with pytest.raises(ValueError, match=r"label=50, only of \[0, 1, 2"):
-        training_gallery(results.features.steps, 50, SHAPE)
-    with pytest.raises(ValueError, match="columns must be at least 1"):
-        training_gallery(results.features.steps, 3, SHAPE, columns=0)

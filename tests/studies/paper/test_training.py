@@ -86,15 +86,6 @@ def test_seed_and_options_decide_the_weights(whole, tmp_path):
     assert differ(faster, whole, 32)
 
 
-def test_initial_weights_are_those_of_linear_layers(tmp_path):
-    run = train(IMAGES, tmp_path, replace(CONFIG, steps=0, hidden=400))
-    for name, w in weights(run, 0).items():
-        bound = 1 / np.sqrt(16 if name in ("W1", "b1") else 400)
-        assert np.abs(w).max() <= bound
-        if w.size > 100:  # uniform: the mean of |w| is half the bound, with a standard deviation of 0.29 / sqrt(size)
-            assert abs(np.abs(w).mean() / bound - 0.5) < 4 * 0.29 / np.sqrt(w.size)
-
-
 NAMES = {False: ("1", "2"), True: ("_gate", "_up", "_down")}
 
 
@@ -141,12 +132,6 @@ def test_against_a_plain_loop(tmp_path, gated, activation):
         np.testing.assert_allclose(w, expected[name], rtol=0, atol=1e-6)
 
 
-def test_batch_larger_than_the_data(tmp_path):
-    config = replace(CONFIG, batch_size=10_000, steps=8)
-    points = training_points(train(IMAGES, tmp_path, config), IMAGES)
-    assert points[-1].train_loss < points[0].train_loss
-
-
 def test_longer_run_continues_a_shorter_one(whole, tmp_path):
     direct = train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=64))
     run = train(IMAGES, tmp_path / "parts", CONFIG)
@@ -163,32 +148,6 @@ def test_longer_run_continues_a_shorter_one(whole, tmp_path):
         run = train(IMAGES, tmp_path / "parts", replace(CONFIG, steps=64))
     assert seen == list(range(32, 64))  # nothing twice
     assert_same_weights(run, direct)
-
-
-def test_shorter_run(whole, tmp_path):
-    run = train(IMAGES, tmp_path, CONFIG)
-    assert train(IMAGES, tmp_path, replace(CONFIG, steps=16)).steps == whole.steps
-    run = train(IMAGES, tmp_path, replace(CONFIG, steps=24))  # 24 has been passed: begins again
-    assert run.steps == [0, 1, 2, 4, 8, 16, 24, 32]
-    assert_same_weights(run, whole, whole.steps)
-    assert_same_weights(run, train(IMAGES, tmp_path / "direct", replace(CONFIG, steps=24)), [24])
-
-
-@pytest.mark.parametrize("at", [0, 5, 16, 31])
-def test_interrupt(whole, tmp_path, monkeypatch, at):
-    original = training._Trainer._batch
-
-    def batch(self):
-        if self.step == at:
-            raise KeyboardInterrupt
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training._Trainer, "_batch", batch)
-        with pytest.raises(KeyboardInterrupt):
-            train(IMAGES, tmp_path, CONFIG)
-    assert TrainingRun.open(tmp_path).steps == [s for s in checkpoint_steps(32) if s <= at]
-    assert_same_weights(train(IMAGES, tmp_path, CONFIG), whole)
 
 
 SCRIPT = """

@@ -1,7 +1,5 @@
 """The closest linear or quadratic map of a deep network under one Gaussian, from its expansion (MATH 9)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mlpoly.arrays import cast_like, namespace, scalar

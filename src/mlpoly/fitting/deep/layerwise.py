@@ -5,8 +5,6 @@ one layer's polynomial leave the range on which the next one was fitted. Two thi
 (`ComposedPolynomial.bounded`), which make it piecewise, or a guard, which keeps it a polynomial.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real

@@ -5,8 +5,6 @@ polynomials before it produce, and its readout brings them as close to the netwo
 better on samples that were held out is fitted to all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -13,8 +13,6 @@ f. So p is the closed form for the first chunk of samples, and the average so fa
 Corrections of different chunks are uncorrelated, so the variance of p_k is the sum of theirs over k^2.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -171,7 +169,7 @@ class _Average:
         """Whether the excess is small beside the misfit, or mere rounding."""
         return self.chunks > 0 and self.excess <= max(tolerance * self.misfit, _rounding(self.poly, self.poly.constant))
 
-    def corrected(self, c: _Correction) -> _Average:
+    def corrected(self, c: "_Correction") -> "_Average":
         """With another chunk."""
         k = self.chunks + 1
         # The step estimates the distance to the optimum, which is part of the error; its variance inflates it.

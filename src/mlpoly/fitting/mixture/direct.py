@@ -4,8 +4,6 @@ A component's matrix B re-expands the products of Hermite polynomials of the mix
 own, by recurrence: no moment is ever enumerated.
 """
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, astype, namespace, rounding_error, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport

@@ -10,8 +10,6 @@ which is MATH 4's operator with constant, linear and quadratic parts in one form
 in whitened coordinates, has a closed inverse: the preconditioner.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -66,13 +64,13 @@ class GramOperator:
         # The sum with the transpose is the whole operator, and exactly symmetric in spite of rounding.
         return half + namespace(half=half).matrix_transpose(half)
 
-    def in_full_precision(self) -> GramOperator:
+    def in_full_precision(self) -> "GramOperator":
         """The same operator with all products in the precision of its moments."""
         if self.products.dtype == self.seconds.dtype:
             return self
         return _operator(self.weights, self.means, self.seconds, self.seconds.dtype)
 
-    def leading(self, n: int) -> GramOperator:
+    def leading(self, n: int) -> "GramOperator":
         """The operator on quadratics of the first n - 1 whitened coordinates alone."""
         seconds = self.seconds[:, :n, :n] + 0  # contiguous, for the sake of the products
         return _operator(self.weights, self.means[:, :n] + 0, seconds, self.products.dtype)

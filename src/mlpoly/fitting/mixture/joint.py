@@ -4,8 +4,6 @@ Under one Gaussian the optima of the neurons add up to the optimum of the layer.
 correlated, and one neuron can make up for another. The covariances of the features are sums over the components.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from mlpoly.arrays import Array, cast_like, namespace, widen

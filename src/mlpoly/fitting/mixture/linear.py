@@ -1,7 +1,5 @@
 """Degree 0 and 1 under a Gaussian mixture, by the law of total covariance (MATH 4)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, cast_like, namespace, scalar, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport

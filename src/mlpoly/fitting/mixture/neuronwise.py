@@ -4,8 +4,6 @@ The one-dimensional problem has the form of the whole one, with a matrix B per c
 re-expands the pooled Hermite basis in the component's own.
 """
 
-from __future__ import annotations
-
 import math
 
 from mlpoly.activations import Activation

@@ -7,8 +7,6 @@ left side is only applied, with matrix products, in block conjugate gradients. A
 directions in which the network's preactivations vary most.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The rows are products of Hermite polynomials of whitened inputs, ordered by degr
 transformations, chunk by chunk: normal equations would square the condition number.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any

@@ -9,8 +9,6 @@ One sample in five, drawn at random, is held out. The errors on these samples de
 shrunk, and they are what the report states. The answer is then fitted to all samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -115,7 +113,7 @@ class Split:
                     weights = widen(take_rows(self.inputs.weights, rows))[:, None]
                 yield x, weights, which, None if more is None else take_rows(more, rows)
 
-    def fill(self, fit: JointFit, target: Array | None = None) -> JointFit:
+    def fill(self, fit: "JointFit", target: Array | None = None) -> "JointFit":
         """Give all samples to a fit; returns it. The target is the network's values, or (n, o)."""
         for x, weights, held, wanted in self.chunks(fit.features.each.dim_out, more=target):
             fit.add(x, weights, held, wanted)
@@ -188,7 +186,7 @@ class JointFit:
         self._sums[held] = self._sums[held] + rows.T @ (weights * rows)
         self._fourth = self._fourth + xp.sum((weights * (each - self.constants) ** 2) ** 2, axis=0)
 
-    def choose(self, shrinkage: float | None = None) -> JointFit:
+    def choose(self, shrinkage: float | None = None) -> "JointFit":
         """Choose the shrinkage that does best on the samples held out, or take this one; returns self."""
         others, m = self._sums[True], self.features.each.dim_out
         self.learned = self._problem(self._sums[False])

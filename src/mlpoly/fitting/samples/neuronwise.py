@@ -4,8 +4,6 @@ Real activations have heavier tails than the Gaussian of their mean and covarian
 as good as the marginal that it is fitted under.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -71,7 +69,7 @@ class SampleFit(Generic[P]):
         gate = None if start.series.gated is None else Units.under(net, start.inputs, spreads=True).gate
         self._equations = NeuronEquations(start, gate)
 
-    def update(self, samples: Array, weights: Array | None = None) -> SampleFit[P]:
+    def update(self, samples: Array, weights: Array | None = None) -> "SampleFit[P]":
         """Add samples (n, d), or (..., d) with leading axes flattened, with weights (n,) or ones; returns self."""
         samples = as_float_array("samples", samples, integers=True)
         xp, dim, start = namespace(samples=samples, net=self._net.prototype), self._net.dim_in, self._equations.start

@@ -84,8 +84,8 @@ class FeatureReading:
         how = "enters as its square" if self.squared else "enters linearly"
         lines = [
             f"{self.block}, {self.name} ({self.kind}; {how})",
-            f"explains {100 * self.explained:.2g} % of the block's variance; beyond two standard deviations at "
-            f"{100 * self.active:.2g} % of the tokens",
+            f"beyond two standard deviations at {100 * self.active:.2g} % of the tokens; explains "
+            f"{f'{100 * self.explained:.2g} %' if self.explained > 0 else 'none'} of the block's variance by itself",
             f"{-EDGES:g} {''.join(shown)} {EDGES:g} standard deviations",
         ]
         for side, contexts in (("largest", self.positive), ("smallest", self.negative)):

@@ -35,10 +35,10 @@ _SCORES = {  # what the page calls them, and where their fields begin
 }
 _CAPTION = (
     "A value is in standard deviations of the feature; red tokens have positive values, blue ones negative, and the "
-    "colour follows the square. A feature that enters as its square writes the same on both sides. The fraction of the "
-    "variance that it explains by itself is negative where the text is far from the Gaussian of the moments. Raises, "
-    "lowers: the logits that move most where the feature’s amount rises, of the tokens of the text. ␣ is a space at a "
-    "token’s end, ⏎ a new line."
+    "colour follows the square. A feature that enters as its square writes the same on both sides. By itself it "
+    "explains none of the variance where the text is far from the Gaussian of the moments. Raises, lowers: the logits "
+    "that move most where the feature’s amount rises, of the tokens of the text. ␣ is a space at a token’s end, ⏎ a "
+    "new line."
 )
 _CAUSAL = (
     " Predicted and measured changes of the logits, by the direct path, and of the block’s output, where the feature "

@@ -72,6 +72,7 @@ def check_subject(
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
     network, classes = _network_and_classes(net)
+    outputs = network.output_names if outputs is None and classes is None else outputs
     coded = _encoding(net)
     if coded is not None:  # categories become numbers, for which no single Gaussian stands
         x = coded(x)

@@ -131,8 +131,9 @@ addEventListener("DOMContentLoaded", () => {
       const title = made("h3", f.name);
       title.append(made("small", spec.blocks[f.block]));
       const about = made("p", undefined, "about");
-      about.append(made("strong", percent(f.explained)), " of the block’s variance; beyond two standard deviations at ",
-        made("strong", percent(f.active)), " of the tokens; enters ", f.squared ? "as its square" : "linearly");
+      const part = f.explained > 0 ? percent(f.explained) : "none";
+      about.append("Beyond two standard deviations at ", made("strong", percent(f.active)), " of the tokens; enters ",
+        f.squared ? "as its square" : "linearly", "; explains ", made("strong", part), " of the block’s variance");
       const left = made("div"), right = made("div");
       const peaks = [...f.positive, ...f.negative].map(([, , values]) => Math.max(...values.map(Math.abs)));
       const largest = Math.max(...peaks, 1);
