@@ -8,6 +8,9 @@ from typing import Any
 _LIBRARIES = {  # that each extra of pyproject.toml brings
     "torch": "torch schedulefree",
     "jax": "jax",
+    "equinox": "equinox",
+    "flax": "flax",
+    "keras": "keras",
     "plots": "matplotlib plotly jinja2 markupsafe PIL",
     "transformers": "transformers accelerate gguf huggingface_hub",
     "sklearn": "sklearn",
