@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_shape, chunks, decidable, namespace, widen
-from mlpoly.inputs import Gaussian, Samples, as_inputs, check_order, checked_inputs, require_gaussians
+from mlpoly.inputs import Gaussian, Independent, Samples, as_inputs, check_order, checked_inputs, require_gaussians
 from mlpoly.moments import AnyExpansion, Expansion
 from mlpoly.networks import check_layer, check_network
 from mlpoly.networks.chain import import_hint
@@ -45,7 +45,8 @@ def measured(function: Any, inputs: Any) -> tuple[Any, Any]:
     if isinstance(inputs, Samples):
         return function, checked_data(inputs, 2, net=function)
     function = function if isinstance(function, Polynomial) else check_network(function)
-    gaussians(function, inputs)  # checks them
+    if not isinstance(inputs, Independent):
+        gaussians(function, inputs)  # checks them
     return function, checked_inputs(function, inputs)
 
 

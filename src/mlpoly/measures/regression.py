@@ -24,9 +24,10 @@ from mlpoly.arrays import (
     triangular_factor,
     widen,
 )
-from mlpoly.inputs import Samples
+from mlpoly.inputs import Independent, Samples
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.measures.functions import checked_data, outputs_of
+from mlpoly.measures.orthogonal import Orthogonal
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.polynomials import Polynomial
 
@@ -38,6 +39,7 @@ _ROWS = 10  # for each monomial, where the degree is chosen here
 class Regression:
     """Polynomials of any of the inputs fitted to a function on data, by replicates that leave out some rows."""
 
+    replicates = GROUPS
     factor = math.sqrt(GROUPS - 1)  # from the standard deviation between replicates to the standard error
 
     def __init__(self, function: Callable[[Array], Array], data: Samples) -> None:
@@ -111,3 +113,10 @@ def _degree_for(function: Any, dim: int, count: float) -> int:
         )
     fitting = [k for k in range(1, _HIGHEST + 1) if math.comb(dim + k, k) <= min(_MOST, count / _ROWS)]
     return max(fitting, default=1)
+
+
+def without_gaussians(function: Any, inputs: Any) -> Any:
+    """What has the means given some inputs on data or of independent inputs; None under Gaussians."""
+    if isinstance(inputs, Samples):
+        return Regression(function, inputs)
+    return Orthogonal(function, inputs) if isinstance(inputs, Independent) else None
