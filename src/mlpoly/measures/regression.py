@@ -4,8 +4,6 @@ Data of continuous inputs have no two rows with the same x_S, so E[f | x_S] is t
 rows are left out in turn (jackknife), which shows how much the rows matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

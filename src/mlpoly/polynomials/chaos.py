@@ -131,19 +131,17 @@ class ChaosPolynomial(Polynomial):
         columns: dict[tuple[int, ...], Array] = {}
         keys = [tuple(sorted(key)) for key in itertools.product(range(self.whitener.shape[0]), repeat=k)]
         for key in dict.fromkeys(keys):
-            columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
+            taken = np.bincount(np.asarray(key, dtype=int), minlength=self.table.shape[1])
+            used = np.flatnonzero(taken)
+            rows = np.flatnonzero((self.table[:, used] >= taken[used]).all(axis=1))
+            exponents, values = self.table[:1] * 0, self.values[:, :1] * 0  # where nothing is left
+            if rows.size:
+                squares = (math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used) for i in rows)
+                exponents, factors = self.table[rows] - taken, constant(list(map(math.sqrt, squares)), self.values)
+                values = take_rows(self.values.T, rows).T * factors
+            columns[key] = self._sum(at, exponents, values) / math.factorial(k)
         out = [columns[key] for key in keys]
         return xp.stack(out, axis=-1) if out else self._sum(at, self.table, self.values)[..., None][..., :0]
-
-    def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
-        """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""
-        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self.table.shape[1])
-        used = np.flatnonzero(taken)
-        rows = np.flatnonzero((self.table[:, used] >= taken[used]).all(axis=1))
-        if rows.size == 0:
-            return self.table[:1] * 0, self.values[:, :1] * 0
-        factors = [math.sqrt(math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used)) for i in rows]
-        return self.table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor in input and in whitened coordinates."""
