@@ -420,9 +420,9 @@ def fraction(value: float | None) -> str:
 
 
 def scientific(value: float) -> str:
-    """One digit and a power of ten: 2 · 10⁻⁵."""
-    digit, power = f"{value:.0e}".split("e")
-    return power_of_ten(int(power)) if digit == "1" else f"{digit} · {power_of_ten(int(power))}"
+    """Two digits and a power of ten: 1.7 · 10⁻³."""
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits} · {power_of_ten(int(power))}"
 
 
 def brief(value: float | None) -> str:
