@@ -1,7 +1,5 @@
 """Run benchmarks: ``python -m benchmarks [--gpu] [--tiny] [name ...]``."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import inspect

@@ -6,8 +6,6 @@
 That version, of 2022, is the newest on the package index; names that NumPy and PyTorch have moved since are put back.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import sys

@@ -4,8 +4,6 @@ A board is a pair of 25 counts: the checkers of the player to move and of the ot
 less one; the last is the bar.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Each case runs in a process of its own, under inputs with a power law of eigenvalues, so that units are correlated.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -4,8 +4,6 @@ Only numbers without a unit are compared: seconds and GiB say more of the machin
 worse by a factor (slopes: by a difference) before it counts. Exits with 1 if something got worse by more.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

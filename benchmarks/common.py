@@ -1,7 +1,5 @@
 """Timing and reporting shared by all benchmarks."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import json

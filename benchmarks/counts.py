@@ -3,8 +3,6 @@
 Counts do not depend on the machine, so that a factor that is lost shows on any: ``make bench-check``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

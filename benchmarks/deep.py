@@ -4,8 +4,6 @@ Networks with two to four hidden layers of 256 units are trained on MNIST, which
 names; with ``--tiny`` a few made-up classes take its place. Everything runs in float64, on the GPU where there is one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise

@@ -7,8 +7,6 @@ for what enters it in the original network. Then circuits run on encrypted image
 of levels.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,7 +28,7 @@ from mlpoly.charts import style
 from mlpoly.datasets import Images, load_images
 from mlpoly.he import UnitPolynomials, unit_polynomials
 from mlpoly.he.circuit import depth_of_power
-from mlpoly.networks import layers_of
+from mlpoly.networks import Network, layers_of
 
 NETWORKS = {
     "GELU, 1 hidden layer": ("gelu", 1),
@@ -62,7 +60,7 @@ def opened(tiny: bool) -> Images:
         raise Skip(f"there is {error}") from error
 
 
-def network(images: Images, activation: str, layers: int, tiny: bool) -> tuple[mp.Network, Weights]:
+def network(images: Images, activation: str, layers: int, tiny: bool) -> tuple[Network, Weights]:
     """A trained network and its weights, from the file of an earlier run if there is one."""
     width, steps = (12, 600) if tiny else (128, 3000)
     path = common.FOLDER / "networks" / f"{images.name}-{activation}-{layers}x{width}-{steps}.npz"
@@ -120,7 +118,7 @@ class OnePerNeuron:
     radii: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, poly: mp.polynomials.ComposedPolynomial, train: np.ndarray) -> OnePerNeuron:
+    def of(cls, poly: mp.polynomials.ComposedPolynomial, train: np.ndarray) -> "OnePerNeuron":
         """With the ranges of `poly.to_he(samples=train)`: wide enough for a Gaussian, and for the training images."""
         units = sum(stage.units.size for stage in poly.stages)
         least = -NormalDist().inv_cdf(OUTSIDE / (2 * units))
@@ -154,7 +152,7 @@ def within_ranges(layers: UnitPolynomials) -> Contender:
 class Contenders:
     """All ways to replace the activations of a network by polynomials of a degree, from its training images."""
 
-    def __init__(self, net: mp.Network, weights: Weights, images: Images) -> None:
+    def __init__(self, net: Network, weights: Weights, images: Images) -> None:
         self.net, self.weights, self.train = net, weights, images.train
         self.activation = layers_of(net)[0].activation
         self.gaussian = mp.Gaussian.from_samples(images.train)

@@ -4,8 +4,6 @@ NumPy and PyTorch, float32 and float64, ``torch.compile`` off and on. Every rati
 and its polynomials were given in turn.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Needs no data and no GPU: about ten minutes on two cores. 64 groups, as in `benchmarks.smollm2`, would take an hour.
 """
 
-from __future__ import annotations
-
 from benchmarks import smollm2
 from benchmarks.common import save
 

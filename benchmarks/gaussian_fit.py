@@ -1,7 +1,5 @@
 """How close is a fit under one Gaussian to the one matrix product it contains?"""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -3,8 +3,6 @@
 With ``--tiny`` everything runs in small sizes, on the CPU where there is no GPU.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections.abc import Callable

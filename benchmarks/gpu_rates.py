@@ -1,7 +1,5 @@
 """How near the limits of a GPU the work runs: its matrix-product rate and its copy bandwidth, both measured here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

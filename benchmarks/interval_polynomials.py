@@ -1,7 +1,5 @@
 """What others put in the place of an activation: one polynomial for a whole layer, on the interval that it sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The paper starts from the closed form under N(0, I) and goes on with schedule-fr
 ``--tiny`` made-up classes take its place.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

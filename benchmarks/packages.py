@@ -4,8 +4,6 @@ A folder, named by the environment variable MLPOLY_PACKAGES, has wheels and Debi
 and nothing is installed; only espeak-ng, which speaks, is run.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import io

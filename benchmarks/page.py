@@ -6,8 +6,6 @@ the pattern, and ``<!-- results: NAME -->`` for a table of them. In every page `
 is copied to ``benchmarks/results``, which later runs are compared with.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

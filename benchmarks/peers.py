@@ -1,7 +1,5 @@
 """What others do to find a polynomial of a network: regression and descent on samples, beside the optimum."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -12,8 +12,6 @@ Needs onnxruntime, tokenizers and transformers. What a network does on the first
 fitted, and errors are on the last third.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

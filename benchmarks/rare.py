@@ -4,8 +4,6 @@ Fractions of variance unexplained on rows that no fit has seen, whether the warn
 by more than a factor of two there, and nowhere else; and what fitting all neurons together costs.
 """
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import time

@@ -4,8 +4,6 @@ The ten strongest features of each kind in three layers of SmolLM2-135M on Shake
 `benchmarks.smollm2` needs. With ``--tiny`` it measures the model of this package.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

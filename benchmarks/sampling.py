@@ -6,8 +6,6 @@ thread for everybody. Its excess error, the mean squared distance from the optim
 not sampled: with symmetric tensors T_k of the Hermite coefficients it is sum_k k! |T_k - T*_k|^2 (MATH 2).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -5,8 +5,6 @@ Moments from 20 480 tokens of one part of a text, evaluated on 16 384 tokens of 
 the model of this package.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

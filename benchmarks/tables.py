@@ -1,7 +1,5 @@
 """Tables of the documentation from the JSON of the benchmarks: ``<!-- table: NAME KIND -->`` ... ``<!-- end -->``."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

@@ -9,8 +9,6 @@
 With MNIST in MLPOLY_DATA it also certifies a network with 784 inputs. It takes some minutes on one core.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

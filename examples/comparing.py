@@ -10,8 +10,6 @@
 All four take less than a minute on one core.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import sys
@@ -45,7 +43,7 @@ class Digits:
     test_y: torch.Tensor
 
     @staticmethod
-    def load() -> Digits:
+    def load() -> "Digits":
         found = load_digits()
         x, y = torch.tensor(found.data / 16), torch.tensor(found.target)
         return Digits(x[:1300], y[:1300], x[1300:], y[1300:])

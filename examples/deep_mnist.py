@@ -8,8 +8,6 @@ much of its variance each leaves unexplained, under that Gaussian and on test im
 images is drawn into ``deep_mnist.png``. Needs the MNIST files (see --data-dir) and a few minutes on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from itertools import pairwise

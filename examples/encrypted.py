@@ -7,8 +7,6 @@ degrees of its polynomials for a budget of levels, and evaluates them on encrypt
 neither the image nor the answer. No retraining. Needs ``pip install 'mlpoly[torch,sklearn,he]'`` and about a minute.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -6,8 +6,6 @@ The server process knows the weights and sees ciphertexts alone; the client know
 TenSEAL, cryptography and scikit-learn (extras he and sklearn).
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import urllib.request

@@ -8,8 +8,6 @@ block's input: the block's polynomial, and the values of its features. Either li
 the output back.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -8,8 +8,6 @@ They and the weights give the cubics that are closest to the blocks in mean squa
 the model still answers as before. With --pictures, the results are drawn as plot-NAME.png.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

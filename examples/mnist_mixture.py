@@ -7,8 +7,6 @@ and prints how much of the network's variance each leaves unexplained, on sample
 Needs the MNIST files (see --data-dir) and about two minutes on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -11,8 +11,6 @@ Three small networks are trained on data that scikit-learn brings along, in a fe
 Each leaves a page in FOLDER, by default out/own_network. Needs the extras sklearn, torch, onnx, plots and formulas.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 from pathlib import Path

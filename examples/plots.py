@@ -7,8 +7,6 @@ classes), and everything that has a method ``.plot()`` is drawn and written as p
 calls show the pictures by themselves; in a script, ``matplotlib.pyplot.show()`` does.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

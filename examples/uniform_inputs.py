@@ -6,8 +6,6 @@
 where there is none; `mlpoly.Samples` fits where the data are, and equals plain least squares on all monomials.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -4,8 +4,6 @@
 only says whether that part is up to date.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

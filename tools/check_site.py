@@ -5,8 +5,6 @@ opened, no LaTeX is left but in marked formulas, every name that is linked has a
 notebook shows a warning. Links to other hosts are not followed.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from html.parser import HTMLParser

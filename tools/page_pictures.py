@@ -4,8 +4,6 @@ The pages are those of examples/own_network.py, in out/own_network; it is run fi
 photographed one by one and put together, so that a picture shows what matters and is small.
 """
 
-from __future__ import annotations
-
 import io
 import runpy
 import shutil

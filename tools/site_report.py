@@ -5,8 +5,6 @@ take minutes instead of an hour without a GPU. Plotly's script, most of a page, 
 tools/site_hooks.py puts it back when the site is built.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

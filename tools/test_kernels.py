@@ -5,8 +5,6 @@ the tests under one set of kernels after another and collects, for every compari
 as a fraction of the tolerance. Comparisons that come closer than a factor of ten are listed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -7,8 +7,6 @@ script prints its loss on new sentences beside that of a bigram model and the en
 word that follows from others is the likeliest one. FOLDER is by default the one in the package.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

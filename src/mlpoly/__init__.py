@@ -36,11 +36,12 @@ from mlpoly.propagation import propagate
 
 if TYPE_CHECKING:
     from mlpoly import he
-    from mlpoly.importers import find_blocks, from_onnx, from_sklearn, from_torch
+    from mlpoly.importers import find_blocks, from_equinox, from_flax, from_keras, from_onnx, from_sklearn, from_torch
 
 __all__ = [  # noqa: RUF022, in the order of the pipeline
     "Gaussian", "GaussianMixture", "Independent", "Samples", "MomentAccumulator", "activations",
-    "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_onnx", "find_blocks",
+    "MLP", "GLU", "Affine", "Residual", "Chain", "from_torch", "from_sklearn", "from_equinox", "from_flax",
+    "from_keras", "from_onnx", "find_blocks",
     "fit", "methods", "finetune", "propagate", "Polynomial", "polynomials", "load",
     "fvu", "check", "kl", "compare", "second_moment", "degree_spectrum", "similarity",
     "additive", "conditional", "conditional_mean", "sensitivity", "shapley", "certify", "same_class", "explain",
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "he":
         return importlib.import_module("mlpoly.he")
-    if name in ("from_torch", "from_sklearn", "from_onnx", "find_blocks"):
+    if name == "find_blocks" or name.startswith("from_"):
         return getattr(importlib.import_module("mlpoly.importers"), name)
     raise AttributeError(f"module 'mlpoly' has no attribute {name!r}")
 

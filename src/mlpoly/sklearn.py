@@ -23,9 +23,8 @@ __all__ = ["MissingValues"]
 class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A perceptron of scikit-learn that predicts rows with missing values (NaN): what it says on average, given them.
 
-    The inputs are taken as Gaussian, or as the mixture that is passed. `predict` of a regressor is the mean of its
-    outputs given the observed inputs of the row, in closed form, and `return_std` adds their standard deviation over
-    what is missing; noise of the target is not in it.
+    `predict` of a regressor is the mean of its outputs given the observed inputs of the row, in closed form, and
+    `return_std` adds their standard deviation over what is missing; noise of the target is not in it.
 
     Probabilities of classes are softmax(m_k / sqrt(1 + pi s_k^2 / 8)) with mean m_k and standard deviation s_k of the
     logits (MacKay 1992), for two classes the sigmoid of that; without gaps they are those of the perceptron.

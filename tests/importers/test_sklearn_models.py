@@ -276,7 +276,7 @@ def piped(*steps):
                                                           y=X[:, :2])), TypeError, "mixes targets"),
         ("another model", lambda: mp.from_sklearn(Ridge().fit(X, Y)), TypeError, "got Ridge", "MLP.from_layers"),
         ("not converted", lambda: mp.fit(fitted(regressor()), mp.Gaussian.standard(5)), TypeError, "got MLPRegressor",
-         r"convert it first with mlpoly\.from_sklearn\(estimator\)"),
+         r"convert it first with mlpoly\.from_sklearn\(pipeline\)"),
         ("no model", lambda: mp.from_sklearn(X), TypeError, "got ndarray"),
     ]
 )  # fmt: skip

@@ -240,7 +240,7 @@ def test_models_in_sixteen_bits_have_all_baselines(dtype):
 
 
 @pytest.mark.data
-def test_stories260k_costs_what_the_documentation_says():
+def test_cubics_in_place_of_the_blocks_of_stories260k():
     """Cubics in place of all blocks, from the moments of 20 480 tokens, on 16 384 others."""
     folder = data_folder("stories260K")
     model, _ = load_model(folder)

@@ -1,5 +1,6 @@
 """Networks and polynomials as graphs of vectors, in float64 of NumPy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -138,11 +139,14 @@ def _series(p: NeuronPolynomial) -> tuple[Pieces, Pieces | None]:
     steep = np.zeros_like(lines) if p.gate_slopes is None else _wide(p.gate_slopes)
     slope = np.zeros(len(bound)) if gate is None else _wide(gate.slopes)
     if b is None:
-        return _with_lines(a, bound, [(s, 0 * s) for s in lines]), None
+        return _with_lines(a, bound, [(s, 0 * s, 0 * s) for s in lines]), None
     # At t = held + excess, P(held) + s excess + (e + slope excess) (Q(held) + g excess).
-    ends = [_at_bound(b, sign * bound)[0] for sign in (-1.0, 1.0)]
-    outer = [(s + slope * q, slope * g) for s, q, g in zip(lines, ends, steep, strict=True)]
-    return _with_lines(a, bound, outer), _with_lines(b, bound, [(g, 0 * g) for g in steep])
+    ends = [_at_bound(b, sign * bound) for sign in (-1.0, 1.0)]
+    outer = [
+        (s + slope * q, slope * g, np.abs(slope) * error + 4 * EPS * (np.abs(s) + np.abs(slope * q)))
+        for s, (q, error), g in zip(lines, ends, steep, strict=True)
+    ]
+    return _with_lines(a, bound, outer), _with_lines(b, bound, [(g, 0 * g, 0 * g) for g in steep])
 
 
 def _at_bound(a: Numbers, t: np.ndarray) -> Numbers:
@@ -152,12 +156,12 @@ def _at_bound(a: Numbers, t: np.ndarray) -> Numbers:
     return np.sum(a[0] * powers, axis=0), size
 
 
-def _with_lines(a: Numbers, bound: np.ndarray, outer: list[Numbers]) -> Pieces:
-    """A polynomial within bounds (h,), and value + s excess + c excess^2 beyond, with (s, c) for each of the sides."""
+def _with_lines(a: Numbers, bound: np.ndarray, outer: Sequence[tuple[np.ndarray, ...]]) -> Pieces:
+    """A polynomial within bounds (h,), and value + s excess + c excess^2 beyond: s, c, error of s for both sides."""
     n = max(len(a[0]), 3)
     inner = [np.concatenate([part, np.zeros((n - len(part), len(bound)))]) for part in a]
     tables, errors = [], []
-    for sign, (s, c) in zip((-1.0, 1.0), outer, strict=True):
+    for sign, (s, c, off) in zip((-1.0, 1.0), outer, strict=True):
         at = np.where(np.isfinite(bound), sign * bound, 0.0)
         value, error = _at_bound(a, sign * bound)
         table, radius = np.zeros_like(inner[0]), np.zeros_like(inner[0])
@@ -165,6 +169,7 @@ def _with_lines(a: Numbers, bound: np.ndarray, outer: list[Numbers]) -> Pieces:
         radius[:3] = error + np.abs(s * at) + np.abs(c * at**2), np.abs(s) + np.abs(2 * c * at), np.abs(c)
         radius[0] = error + 8 * EPS * (radius[0] - error + np.abs(value))
         radius[1:3] *= 16 * EPS * n
+        radius[:2] += np.abs(off * at), off
         free = ~np.isfinite(bound)
         tables.append(np.where(free, inner[0], table))
         errors.append(np.where(free, inner[1], radius))

@@ -14,6 +14,7 @@ from mlpoly.certificates.relaxation import Ranges
 from mlpoly.certificates.search import attained, widest
 from mlpoly.measures.functions import check_functions
 from mlpoly.networks import Chain, Network
+from mlpoly.networks.chain import import_hint
 from mlpoly.polynomials import Polynomial
 from mlpoly.tables import Plottable, Table, Tabular
 
@@ -182,6 +183,6 @@ def checked_function(name: str, f: Any) -> Network | Polynomial:
     if isinstance(f, Polynomial):
         return f
     if not isinstance(f, Network):
-        hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(f, "state_dict") else ""
-        raise TypeError(f"{name} must be a network or polynomial of this library, got {type(f).__name__}{hint}.")
+        kind = type(f).__name__
+        raise TypeError(f"{name} must be a network or polynomial of this library, got {kind}{import_hint(f)}.")
     return f.layers[0] if isinstance(f, Chain) and len(f.layers) == 1 else f

@@ -5,8 +5,6 @@ it, and between which bounds its second derivative lies: of a polynomial from it
 panel, of a smooth activation from its tangents, since between points of inflection it is convex or concave.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class Pieces:
         """Places (h, b) that must be nodes."""
         return self.breaks.T
 
-    def minus(self, other: Pieces) -> Pieces:
+    def minus(self, other: "Pieces") -> "Pieces":
         """The difference, with the breaks of both: their Taylor series then cancel."""
         breaks = np.concatenate([self.breaks, other.breaks])
         order = np.argsort(breaks, axis=0)

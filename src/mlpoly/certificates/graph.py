@@ -1,7 +1,7 @@
 """What is bounded: vectors made from the inputs by linear maps, functions of one variable and products, in float64."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,16 +45,12 @@ def image(matrix: Matrix, x: np.ndarray) -> np.ndarray:
     return x if matrix is None else x * matrix if matrix.ndim == 1 else x @ matrix.T
 
 
-@dataclass
 class Graph:
     """Vectors in the order in which they are computed; the first is the input."""
 
-    dim: int
-    nodes: list[Linear | Apply | Product | None] = field(default_factory=lambda: [None])
-    sizes: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.sizes = [self.dim]
+    def __init__(self, dim: int) -> None:
+        self.dim, self.sizes = dim, [dim]
+        self.nodes: list[Linear | Apply | Product | None] = [None]
 
     def _add(self, node: Linear | Apply | Product, size: int) -> int:
         self.nodes.append(node)

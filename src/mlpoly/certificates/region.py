@@ -1,7 +1,5 @@
 """Regions of inputs, boxes and ellipsoids: the largest value of a linear function, and where it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +71,7 @@ class Box:
         """Points a fraction of the way from points of the region to others: no rounding leads out of it."""
         return np.clip(one + fraction * (two - one), self.low, self.high)
 
-    def halves(self, axis: int) -> tuple[Box, Box]:
+    def halves(self, axis: int) -> "tuple[Box, Box]":
         """The two halves along an input."""
         low, high = self.low.copy(), self.high.copy()
         low[axis] = high[axis] = self.low[axis] + (self.high[axis] - self.low[axis]) / 2

@@ -5,8 +5,6 @@ below, as its sign asks for; the region then has an exact maximum. Any slopes gi
 back through the lines is the derivative of the bound in the coefficients, so that slopes are improved by descent.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field
@@ -41,7 +39,9 @@ class Ranges:
         return np.maximum(np.abs(self.low[i]), np.abs(self.high[i]))
 
     @classmethod
-    def of(cls, graph: Graph, region: Region, steps: int = 0, deadline: float = math.inf, fine: bool = True) -> Ranges:
+    def of(
+        cls, graph: Graph, region: Region, steps: int = 0, deadline: float = math.inf, fine: bool = True
+    ) -> "Ranges":
         """Bounds on all vectors; those that functions take are improved by so many steps of descent."""
         found = cls(graph, region, fine=fine)
         one = np.eye(graph.dim)

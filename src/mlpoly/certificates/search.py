@@ -7,7 +7,7 @@ import numpy as np
 from mlpoly.certificates.graph import Graph
 from mlpoly.certificates.region import Box, Region
 
-_SHARES = (1.0, 0.3, 0.1, 0.03, 0.01)  # of the inputs that move to their best side at once
+_SHARES = (0.3, 0.1, 0.03, 0.01)  # of the inputs that move to their best side at once; all of them by a step of one
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-4, 1e-6)  # of the way to where the linear part is largest
 _ROUNDS = 200
 _PROBES = 16  # points at which gradients are compared to choose the input along which a box is halved
@@ -30,7 +30,12 @@ def attained(
         slope = graph.gradient(graph.values(x), node, each)
         slope = np.where(np.isfinite(slope), slope, 0.0)
         target, moved = region.largest(slope)[1], False
-        for candidate in _candidates(region, x, target, slope):
+        candidates = [region.between(x, target, step) for step in _STEPS]
+        if isinstance(region, Box) and graph.dim > 1:
+            gain = slope * (target - x)
+            least = np.quantile(gain, [1 - share for share in _SHARES], axis=1)[..., None]
+            candidates += [np.where(gain >= edge, target, x) for edge in least]
+        for candidate in candidates:
             value = _value(graph, node, each, candidate)
             gain = value > best + 1e-12 * np.abs(best)
             x, best, moved = np.where(gain[:, None], candidate, x), np.where(gain, value, best), moved or gain.any()
@@ -48,16 +53,6 @@ def _value(graph: Graph, node: int, rows: np.ndarray, x: np.ndarray) -> np.ndarr
     with np.errstate(over="ignore", invalid="ignore"):
         value = (graph.values(x)[node] * rows).sum(axis=1)
     return np.where(np.isfinite(value), value, -1e300)  # an overflow is no value
-
-
-def _candidates(region: Region, x: np.ndarray, target: np.ndarray, slope: np.ndarray) -> list[np.ndarray]:
-    found = [region.between(x, target, step) for step in _STEPS]
-    if isinstance(region, Box) and x.shape[1] > 1:
-        gain = slope * (target - x)
-        for share in _SHARES[1:]:
-            least = np.quantile(gain, 1 - share, axis=1, keepdims=True)
-            found.append(np.where(gain >= least, target, x))
-    return found
 
 
 def _single_inputs(

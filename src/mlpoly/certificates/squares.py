@@ -1,7 +1,5 @@
 """What the squares of units that see the inputs are together at most (MATH 15)."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Squares:
         enclosures: dict[int, Enclosure],
         rows: dict[int, np.ndarray],
         deadline: float,
-    ) -> Squares | None:
+    ) -> "Squares | None":
         """Weights in proportion to what lines lose, for rows that reach vectors with these coefficients."""
         forms, weights, noise = {}, {}, []
         for k, c in rows.items():

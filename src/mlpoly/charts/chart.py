@@ -4,8 +4,6 @@
 `mlpoly.charts.style.COLOURS` and page.css both have, such as "blue".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ Palette = Literal["diverging", "ink", "grey"]  # blue, white and red; red, white
 class Drawing(Plottable):
     """A description that is drawn as it is."""
 
-    def chart(self, **options: Any) -> Drawing:
+    def chart(self, **options: Any) -> "Drawing":
         """Return the description itself, which has no options left."""
         if options:
             raise TypeError(f"this picture is described; {', '.join(options)} belongs to the function that made it.")
@@ -135,7 +133,7 @@ class Axis:
     zero: float | None = None  # place of 0 on a logarithmic axis
 
     @classmethod
-    def numbered(cls, title: str, count: int, limits: tuple[float, float] | None = None) -> Axis:
+    def numbered(cls, title: str, count: int, limits: tuple[float, float] | None = None) -> "Axis":
         """Axis of the numbers 0 to count - 1, at most 20 of which are written."""
         return cls(title, ticks=[(i, str(i)) for i in range(0, count, -(-count // 20))], limits=limits)
 

@@ -39,6 +39,10 @@ class Images(NamedTuple):
     name: str = ""
     classes: tuple[str, ...] = ()  # names of the labels, c of them
 
+    def __repr__(self) -> str:
+        size = "{} x {}".format(*self.shape)
+        return f"Images({self.name!r}, {len(self.train)} + {len(self.test)} of {size} pixels, {self.outputs} classes)"
+
     @property
     def outputs(self) -> int:
         """Number of classes."""

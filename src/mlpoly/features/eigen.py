@@ -67,7 +67,8 @@ def eigenfeatures(
     k : int
         Number of pairs; all of them if there are fewer inputs.
     metric : {"input", "whitened"}
-        "whitened" ranks directions by their variance under the inputs: S^(1/2) Q S^(1/2).
+        "whitened" ranks directions by their variance under the inputs: S^(1/2) Q S^(1/2). Of images it gives the clear
+        pictures, as pixels that hardly vary count little.
     inputs : Gaussian, GaussianMixture or Samples, optional
         Inputs for "whitened"; by default those that the polynomial was fitted under.
 

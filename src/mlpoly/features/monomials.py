@@ -4,8 +4,6 @@ A slice of degree k belongs to k - 2 leading inputs and holds the monomials with
 nothing of size d^k is ever made. Everything here is NumPy in float64: it is for reading, not for computing on.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math
@@ -18,11 +16,12 @@ import numpy as np
 from mlpoly.arrays import to_numpy, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.features.quadratic_part import check_part
-from mlpoly.inputs import Gaussian, Inputs, Samples, inputs_of
+from mlpoly.inputs import Gaussian, Gaussians, Inputs, inputs_of
 from mlpoly.polynomials import BoundedPolynomial, ComposedPolynomial, Polynomial
 from mlpoly.polynomials.symmetric import multisets, places
 
 MOST = 200_000_000  # monomials that are looked at one by one
+_POINTS = 2**16  # of distributions under which their spreads have no closed form
 _MOMENTS, _RECURSIVE = 400_000, 5  # moments in a table, and degree up to which spreads do without one
 Weights = Callable[[tuple[int, ...], int], np.ndarray]
 
@@ -112,8 +111,9 @@ def strongest(
 
 
 def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
-    """Return a function to the standard deviations of monomials in x - center, closed forms but for samples."""
-    if isinstance(inputs, Samples):
+    """Return a function to the standard deviations of monomials in x - center: closed forms, or on points."""
+    if not isinstance(inputs, Gaussians):
+        inputs = inputs.points(_POINTS)
         y = np.asarray(inputs.x, dtype=np.float64) - center
         weights = np.full(len(y), 1 / len(y)) if inputs.weights is None else np.asarray(inputs.weights)
 
@@ -126,9 +126,8 @@ def monomial_spread(inputs: Inputs, center: np.ndarray) -> Weights:
             return np.sqrt(np.clip(square - mean**2, 0, None))
 
         return on_samples
-    parts: Any = inputs.components  # type: ignore[attr-defined]
-    fractions = [float(w) for w in inputs.weights]  # type: ignore[attr-defined]
-    moments = [_Products(g, center) for g in parts]
+    fractions = [float(w) for w in inputs.weights]
+    moments = [_Products(g, center) for g in inputs.components]
 
     def spread(lead: tuple[int, ...], degree: int) -> np.ndarray:
         means = [m.mean(lead, degree) for m in moments]

@@ -1,7 +1,5 @@
 """The strongest terms of a polynomial as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +17,7 @@ from mlpoly.arrays.checks import (
     check_shape,
 )
 from mlpoly.features.monomials import Weights, count_monomials, highest_degree, monomial_spread, strongest
-from mlpoly.inputs import Inputs, Samples, inputs_of
+from mlpoly.inputs import Gaussians, Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 from mlpoly.tables import Plottable, Table, Tabular, output_label
@@ -192,7 +190,7 @@ def _variance(one: Polynomial, inputs: Any) -> tuple[float, float]:
         values = one(inputs.x)[:, 0]
         mean = np.average(values, weights=inputs.weights)
         return float(np.average((values - mean) ** 2, weights=inputs.weights)), 0.0
-    if not one.closed_form:
+    if not one.closed_form or not isinstance(inputs, Gaussians):
         values = one(inputs.sample(_DRAWS))[:, 0]
         squares = (values - values.mean()) ** 2
         variance = float(squares.mean())

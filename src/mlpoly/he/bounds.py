@@ -89,12 +89,8 @@ def bound(
     Parameters
     ----------
     circuit : Circuit
-    low, high : float or array (d,), optional
-        Box of the inputs, such as 0 and 1 for pixels.
-    inputs, radius : Gaussian or GaussianMixture, float, optional
-        The ellipsoid (x - mean)' cov^-1 (x - mean) <= radius^2, or one for each component.
-    seconds : float
-        Time for search and for better bounds; the first bounds are always finished.
+    low, high, inputs, radius, seconds
+        As in `mlpoly.certify`.
 
     Examples
     --------
@@ -117,20 +113,19 @@ def bound(
         for i, v in enumerate(vectors):
             upper[i] = np.maximum(upper[i], np.concatenate([ranges.high[v], -ranges.low[v]]))
     sizes, powers, reached = [], [], []
-    vector = 0
+    each = iter(zip(upper, found, strict=True))
     for layer in circuit.layers:
-        count = 2 if layer.gates else 1
-        u, e = np.max(upper[vector], initial=0.0), np.max(upper[vector + 1], initial=0.0) if layer.gates else 0.0
+        u, at_u = (float(np.max(a, initial=0.0)) for a in next(each))
+        e, at_e = (float(np.max(a, initial=0.0)) for a in next(each)) if layer.gates else (0.0, 0.0)
         with np.errstate(over="ignore"):
             top = np.maximum(u, 1.0)  # the entry that is always one
-            powers.append(float(np.maximum(top**layer.degree, e * top ** (layer.degree - 1))))
-        sizes.append(float(np.maximum(u, e)))
-        reached.append(float(np.max(np.concatenate(found[vector : vector + count]), initial=0.0)))
-        vector += count
-    o = circuit.dim_out
-    names = tuple(layer.name for layer in circuit.layers)
-    ends_of = (-upper[-1][o:], upper[-1][:o]), (-found[-1][o:], found[-1][:o])
-    return Bounds(names, tuple(sizes), tuple(powers), *ends_of[0], tuple(reached), *ends_of[1])
+            power = np.maximum(top**layer.degree, e * top ** (layer.degree - 1))
+        powers.append(float(power * (1 + 4 * layer.degree * EPS)))
+        sizes.append(max(u, e))
+        reached.append(max(at_u, at_e))
+    o, names = circuit.dim_out, tuple(layer.name for layer in circuit.layers)
+    low, high, lowest, highest = -upper[-1][o:], upper[-1][:o], -found[-1][o:], found[-1][:o]
+    return Bounds(names, tuple(sizes), tuple(powers), low, high, tuple(reached), lowest, highest)
 
 
 def _graph(circuit: Circuit) -> tuple[Graph, list[int]]:

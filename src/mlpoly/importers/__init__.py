@@ -8,6 +8,9 @@ from mlpoly.extras import explain_missing
 
 if TYPE_CHECKING:
     from mlpoly.importers.blocks import find_blocks as find_blocks
+    from mlpoly.importers.jax_models import from_equinox as from_equinox
+    from mlpoly.importers.jax_models import from_flax as from_flax
+    from mlpoly.importers.keras import from_keras as from_keras
     from mlpoly.importers.onnx import from_onnx as from_onnx
     from mlpoly.importers.sklearn import from_sklearn as from_sklearn
     from mlpoly.importers.sklearn_columns import encoding as encoding
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "encoding": ("sklearn_columns", "scikit-learn"),
     "find_blocks": ("blocks", "PyTorch"),
+    "from_equinox": ("jax_models", "JAX"),
+    "from_flax": ("jax_models", "JAX"),
+    "from_keras": ("keras", "Keras"),
     "from_onnx": ("onnx", "ONNX"),
     "from_sklearn": ("sklearn", "scikit-learn"),
     "from_torch": ("torch", "PyTorch"),

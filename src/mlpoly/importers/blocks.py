@@ -71,9 +71,8 @@ class Block:
 def find_blocks(model: nn.Module, blocks: str | Sequence[str] | None = None) -> list[Block]:
     """Find the feedforward blocks of a model that `from_torch` knows, in the order of the model.
 
-    Each expert of a mixture is a block, also a shared one, and one of those that transformers keeps in one module
-    (Mixtral, Qwen, OLMoE, DeepSeek) if they are MLPs or GLUs; those that clamp their gates (gpt-oss) or scale their
-    inputs (Llama 4) are not.
+    Each expert of a mixture is a block, also where transformers keeps all of them in one module (Mixtral, Qwen, OLMoE,
+    DeepSeek), but not those that clamp their gates (gpt-oss) or scale their inputs (Llama 4).
 
     Parameters
     ----------

@@ -38,14 +38,12 @@ def read_network(
         A .safetensors file, or a .pt, .pth, .bin or .ckpt file with a state dict of PyTorch; or an .onnx file, see
         `mlpoly.from_onnx`. Weights in 16 bits become float32, unless they come from ONNX.
 
-        Weights and biases of linear layers have names such as "0.weight", "0.bias", "2.weight"; "fc1.weight";
-        "Dense_0.kernel"; "W1", "b1". Their order is that of the numbers in the names or, in a state dict, of the
-        layers in the file. A prefix of all names does not matter. Or they are the parts of one gated unit: gate_proj,
-        up_proj, down_proj; w1, w3, w2; wi_0, wi_1, wo.
+        Weights and biases of linear layers have names such as "0.weight", "0.bias"; "fc1.weight"; "Dense_0.kernel";
+        "W1", "b1". Their order is that of the numbers in the names or, in a state dict, of the layers in the file. Or
+        they are the parts of one gated unit: gate_proj, up_proj, down_proj; w1, w3, w2; wi_0, wi_1, wo.
     activation : str or Activation, or a sequence of them, optional
-        Activation of all hidden layers, or one for each, where None is no activation; needed if there are hidden
-        layers, except for ONNX files, which hold it. Weights do not show whether there is one between two layers:
-        compare the network with some outputs of the model.
+        Activation of all hidden layers, or one for each, where None is no activation; needed for weights, which do not
+        show it: compare the network with some outputs of the model.
     layout : "out_in" or "in_out", optional
         Layout of the weights, see `mlpoly.MLP.from_layers`. By default that of Keras and Flax for "kernel", and
         PyTorch's for all other names.

@@ -19,16 +19,14 @@ _AT_ONCE = 2**24  # values of neurons at a time: 64 MB in float32, of which a fe
 class PolynomialModule(nn.Module):
     """A polynomial as a module that replaces the block it was fitted to.
 
-    The arrays are buffers, named after the fields of the polynomial (``units_directions``, ``series_plain``): the
-    module moves with ``.to(...)`` and saves with ``state_dict()``, and an optimiser does not change it. It owns a copy
-    of its numbers, so that training the network does not affect it; gradients reach the input, and after
-    ``requires_grad_()`` on the buffers the coefficients.
+    The arrays are buffers, copied and named after the fields of the polynomial (``units_directions``): the module moves
+    with ``.to(...)`` and saves with ``state_dict()``, and an optimiser does not change it. Gradients reach the input,
+    and after ``requires_grad_()`` on the buffers the coefficients.
 
-    It computes in float32 or wider, also inside ``torch.autocast``, because powers of 16-bit numbers lose their digits.
-    Only where inputs have 16 bits are they multiplied with the matrices of neurons in 16 bits, as the block itself
-    does; the polynomials of the neurons stay in float32, and the error is that of the block's own arithmetic. For
-    float32 throughout, pass ``x.float()``. ``.to(torch.bfloat16)`` on the module, or on a model that contains it,
-    rounds the coefficients to 8 bits for good; to keep them, insert it after the model has been converted.
+    It computes in float32 or wider, also inside ``torch.autocast``. Only inputs of 16 bits are multiplied with the
+    matrices of neurons in 16 bits, as the block itself does; the polynomials of the neurons stay in float32. For
+    float32 throughout, pass ``x.float()``. ``.to(torch.bfloat16)`` on a model that contains the module rounds the
+    coefficients to 8 bits for good; to keep them, insert it after the model has been converted.
 
     ``torch.compile`` traces it without a graph break from PyTorch 2.11.
 

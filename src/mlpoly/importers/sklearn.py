@@ -37,8 +37,7 @@ def from_sklearn(estimator: Any) -> Network:
     estimator : MLPRegressor, MLPClassifier, Pipeline, search or TransformedTargetRegressor
         The earlier steps of a Pipeline must be affine: scalers, PCA, TruncatedSVD, feature selection, "passthrough",
         and a ColumnTransformer or Pipeline of such steps. They are folded into the first weights, so the network takes
-        rows in the original units; the scaler of a TransformedTargetRegressor is folded into the last ones. A
-        SimpleImputer changes nothing where nothing is missing; one that takes a number for missing is refused.
+        rows in the original units; the scaler of a TransformedTargetRegressor is folded into the last ones.
 
         A OneHotEncoder or OrdinalEncoder, also behind a SimpleImputer, may be the first step for some columns of a
         ColumnTransformer at the beginning: the network then takes the numbers that `mlpoly.importers.encoding` makes
@@ -52,8 +51,7 @@ def from_sklearn(estimator: Any) -> Network:
     Affine, MLP or Chain
         Its outputs (n, o) are those of ``predict`` for a regressor; for ``loss="poisson"`` their logarithms, with a
         warning. For a classifier they are logits, whose softmax is ``predict_proba``; for two classes (one output, the
-        logit of ``classes_[1]``) or several labels their sigmoid. Inputs far from zero lose as many digits as the ratio
-        of their mean to their standard deviation has.
+        logit of ``classes_[1]``) or several labels their sigmoid.
 
     Examples
     --------

@@ -184,30 +184,25 @@ class Forward(Branches):
 
     def _map(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any], before: Branch) -> Affine | None:
         """The affine map of the units of each row that a node computes, as its values show; None if it is another."""
-        weights = [a.shape for a in _leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        size = self.size(before)
-        for each in [size] if size else sorted({n for shape in weights for n in shape}):
-            if (piece := self._map_of(node, args, kwargs, each)) is not None:
-                return piece
-        return None
-
-    def _map_of(self, node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any], size: int) -> Affine | None:
-        """The same for a number of units."""
 
         def values(x: torch.Tensor) -> torch.Tensor:
             put = fx.node.map_aggregate((args, kwargs), lambda a: x if isinstance(a, _Flow) else a)
             return _call(node)(*put[0], **put[1]).reshape(len(x), -1)
 
-        one, x = eye(size, self.like), torch.linspace(-3, 2, 5 * size).sin().reshape(5, size).to(self.like)
-        try:
-            b = values(one[:1] * 0)[0]
-            W = (values(one) - b).T
-            scale = W.abs().sum(1) + b.abs()
-            gap = (values(x) - x @ W.T - b).abs() / scale.where(scale > 0, 1)
-        except Exception:  # it may need sizes, or another number of rows
-            return None
-        fine = gap.numel() and bool((gap <= 100 * torch.finfo(x.dtype).eps).all())
-        return Affine(W, b if bool(b.any()) else None) if fine else None
+        weights = [a for a in _leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        known = self.size(before)
+        for size in [known] if known else sorted({n for a in weights for n in a.shape}):
+            one, x = eye(size, self.like), torch.linspace(-3, 2, 5 * size).sin().reshape(5, size).to(self.like)
+            try:
+                b = values(one[:1] * 0)[0]
+                W = (values(one) - b).T
+                scale = W.abs().sum(1) + b.abs()
+                gap = (values(x) - x @ W.T - b).abs() / scale.where(scale > 0, 1)
+                if gap.numel() and bool((gap <= 100 * torch.finfo(x.dtype).eps).all()):
+                    return Affine(W, b if bool(b.any()) else None)
+            except Exception:  # it may need sizes, another number of rows, or weights that can be read
+                continue
+        return None
 
     def _module(self, node: fx.Node, module: nn.Module, flows: Sequence[_Flow]) -> Branch:
         """The pieces of a module that is not followed."""

@@ -25,8 +25,8 @@ def from_torch(module: nn.Module) -> Network:
     """Return the weights of a torch module as a network that `fit` and `propagate` take.
 
     The network is the module in evaluation mode, over its own parameters: results can be differentiated with respect
-    to them, and an optimiser step on the module changes the network. Only weights that have to be computed (batch norms
-    folded in, parametrisations, slopes of PReLU) keep the values they have now.
+    to them. Only weights that have to be computed (batch norms folded in, parametrisations, slopes of PReLU) keep the
+    values they have now.
 
     Parameters
     ----------
@@ -34,10 +34,9 @@ def from_torch(module: nn.Module) -> Network:
         An ``nn.Sequential`` or a class of your own, whose forward is followed (torch.fx). Linears, products with
         weights, activations as modules, as functions or written out become layers; sums of a value and what is computed
         from it are residual connections, products of two affine maps, one perhaps behind an activation, gated units.
-        Values side by side (torch.cat) and sums of two branches are taken too. A
-        batch norm in evaluation mode is folded into a Linear beside it. Dropout and what makes rows of the input are
-        passed over. A softmax at the end is left out with a warning, and the outputs are the logits. Where forward
-        cannot be followed, a class is taken that computes its parts in the order in which it defines them.
+        Values side by side (torch.cat) and sums of two branches are taken too, and batch norms in evaluation mode. A
+        softmax at the end is left out with a warning, and the outputs are the logits. Where forward cannot be followed,
+        a class is taken that computes its parts in the order in which it defines them.
 
         A feedforward block of Hugging Face transformers (of a layer, if the block has no module of its own,
         `find_blocks` finds it), or of TransformerLens.

@@ -4,8 +4,6 @@ Everything is an integral over a standard normal score z, of which the input is 
 on panels that are halved until polynomials represent u there. So one way serves bounded, skewed and heavy-tailed laws.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from contextlib import suppress
@@ -200,7 +198,8 @@ def marginal_of(distribution: Any) -> tuple[Marginal, float, float]:
     known: Any = getattr(distribution, "dist", distribution)
     family: Any = type(getattr(stats, getattr(known, "name", ""), None))
     if type(known) is family:
-        shapes, loc, scale = known._parse_args(*distribution.args, **distribution.kwds)
+        args, options = getattr(distribution, "args", ()), getattr(distribution, "kwds", {})
+        shapes, loc, scale = known._parse_args(*args, **options)
         if all(np.ndim(v) == 0 for v in (*shapes, loc, scale)):
             law = _known(known.name, tuple(float(v) for v in shapes))
             return law, float(loc) + float(scale) * law.center, float(scale) * law.scale

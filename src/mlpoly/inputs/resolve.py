@@ -1,7 +1,5 @@
 """What users pass as `inputs`: a distribution, or plain data, which mean the distribution of these samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -25,8 +23,8 @@ def as_inputs(inputs: InputsLike, name: str = "inputs") -> Inputs:
         x = as_float_array(name, inputs, integers=True)
     except TypeError as error:
         raise TypeError(
-            f"{name} must be a Gaussian, a GaussianMixture, Samples, or data (n, d), got {type(inputs).__name__}: "
-            f"{error} N(0, I) is mlpoly.Gaussian.standard(d)."
+            f"{name} must be a Gaussian, a GaussianMixture, Independent, Samples, or data (n, d), got "
+            f"{type(inputs).__name__}: {error} N(0, I) is mlpoly.Gaussian.standard(d)."
         ) from None
     check_shape(name, x, (None, None), "data with n samples in rows, inputs in columns; a distribution works too")
     return Samples(x, names=names)
@@ -46,7 +44,8 @@ def require_gaussians(inputs: Inputs) -> Gaussians:
     if not isinstance(inputs, Gaussians):
         raise TypeError(
             f"inputs must be a Gaussian or a GaussianMixture, got {type(inputs).__name__}; "
-            f"mlpoly.Gaussian.from_samples(x) and mlpoly.GaussianMixture.from_labels(x, labels) make them of data."
+            f"mlpoly.Gaussian.from_samples(x) and mlpoly.GaussianMixture.from_labels(x, labels) make them of data, "
+            f"such as inputs.sample(n), and most measures take the data themselves, mlpoly.Samples(x)."
         )
     return inputs
 

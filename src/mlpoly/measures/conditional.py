@@ -1,7 +1,5 @@
 """Outputs for rows with gaps: mean and standard deviation of a network given what was observed (MATH 16)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The mean of a function given some of its inputs: partial dependence for dependent inputs (MATH 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -9,20 +7,10 @@ from typing import Any
 import numpy as np
 
 from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
-from mlpoly.inputs import (
-    Gaussian,
-    Given,
-    Inputs,
-    InputsLike,
-    Samples,
-    as_inputs,
-    check_possible,
-    input_places,
-    posterior,
-)
+from mlpoly.inputs import Gaussian, Given, Inputs, InputsLike, as_inputs, check_possible, input_places, posterior
 from mlpoly.measures.draws import INDEPENDENT, REPLICATES, normal_draws
 from mlpoly.measures.functions import gaussians, measured, widened
-from mlpoly.measures.regression import GROUPS, Regression
+from mlpoly.measures.regression import without_gaussians
 from mlpoly.moments import smoothed
 from mlpoly.networks import Layer, Network
 from mlpoly.networks.layer import affine
@@ -44,9 +32,10 @@ class ConditionalMean(Plottable):
 
     def __init__(self, net: Network | Polynomial, inputs: Inputs, given: np.ndarray, tolerance: float = 0.0) -> None:
         self._tolerance = tolerance  # relative error of the mean of a hidden unit that is small enough
-        self._regression = Regression(net, inputs) if isinstance(inputs, Samples) else None
+        self._regression = without_gaussians(net, inputs)
         if self._regression is not None:
-            self.sampled, self.factor, self.replicates = self._regression.sampled, self._regression.factor, GROUPS
+            self.sampled, self.factor = self._regression.sampled, self._regression.factor
+            self.replicates = self._regression.replicates
             self.weights, self.dim_out = np.ones(1), int(self._regression.level.shape[0])
         else:
             self._wide, self._parts = widened(net), gaussians(net, inputs)
@@ -58,7 +47,7 @@ class ConditionalMean(Plottable):
             self.dim_out = net.dim_out
         self._set(net, inputs, given)
 
-    def at(self, given: np.ndarray) -> ConditionalMean:
+    def at(self, given: np.ndarray) -> "ConditionalMean":
         """The same for other inputs, without checking and widening everything again."""
         made = copy(self)
         made._set(self.net, self.inputs, given)
@@ -168,8 +157,9 @@ def conditional_mean(net: Network | Polynomial, inputs: InputsLike, known: Any) 
     net : network or Polynomial
         In closed form for networks with one hidden layer and for ridge, dense and chaos polynomials. Of deep networks,
         composed and bounded polynomials it is an average over draws of the other inputs, with a `standard_error`.
-    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
-        On data it is a polynomial in the known inputs, fitted to the outputs by least squares.
+    inputs : Gaussian, GaussianMixture, Independent, Samples or data (n, d)
+        Under independent inputs polynomials have a closed form. On data it is a polynomial in the known inputs, fitted
+        to the outputs by least squares.
     known : inputs by index or name
 
     Examples

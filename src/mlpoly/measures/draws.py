@@ -1,7 +1,5 @@
 """Draws that fill the space evenly, in independent replicates that show how large the error is."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

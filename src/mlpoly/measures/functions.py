@@ -1,14 +1,13 @@
 """Functions that measures are taken of: under each Gaussian of their inputs, and their outputs on data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import Array, as_float_array, check_shape, chunks, decidable, namespace, widen
-from mlpoly.inputs import Gaussian, Samples, as_inputs, check_order, checked_inputs, require_gaussians
+from mlpoly.inputs import Gaussian, Independent, Samples, as_inputs, check_order, checked_inputs, require_gaussians
 from mlpoly.moments import AnyExpansion, Expansion
 from mlpoly.networks import check_layer, check_network
+from mlpoly.networks.chain import import_hint
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
 
@@ -44,7 +43,8 @@ def measured(function: Any, inputs: Any) -> tuple[Any, Any]:
     if isinstance(inputs, Samples):
         return function, checked_data(inputs, 2, net=function)
     function = function if isinstance(function, Polynomial) else check_network(function)
-    gaussians(function, inputs)  # checks them
+    if not isinstance(inputs, Independent):
+        gaussians(function, inputs)  # checks them
     return function, checked_inputs(function, inputs)
 
 
@@ -90,7 +90,7 @@ def check_functions(net: Any, poly: Any, names: tuple[str, str] = ("net", "poly"
     """Raise unless both are functions of this library with the same inputs and outputs."""
     for name, value in zip(names, (net, poly), strict=True):
         if not _has_sizes(value):
-            hint = "; convert it first with mlpoly.from_torch(module)" if hasattr(value, "state_dict") else ""
+            hint = import_hint(value)
             if callable(value) and name in ("net", "poly"):
                 hint += "; on data (n, d) as inputs any callable works"
             raise TypeError(

@@ -4,8 +4,6 @@ Data of continuous inputs have no two rows with the same x_S, so E[f | x_S] is t
 rows are left out in turn (jackknife), which shows how much the rows matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,20 +22,22 @@ from mlpoly.arrays import (
     triangular_factor,
     widen,
 )
-from mlpoly.inputs import Samples
+from mlpoly.inputs import Independent, Samples
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.measures.functions import checked_data, outputs_of
+from mlpoly.measures.orthogonal import Orthogonal
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.polynomials import Polynomial
 
 GROUPS = 10
 _MOST, _HIGHEST = 1000, 8  # monomials and degree of a regression
-_ROWS = 10  # for each monomial, where the degree is chosen here
+_ROWS = 5  # for each monomial, where the degree is chosen here
 
 
 class Regression:
     """Polynomials of any of the inputs fitted to a function on data, by replicates that leave out some rows."""
 
+    replicates = GROUPS
     factor = math.sqrt(GROUPS - 1)  # from the standard deviation between replicates to the standard error
 
     def __init__(self, function: Callable[[Array], Array], data: Samples) -> None:
@@ -100,7 +100,7 @@ class Regression:
 
 
 def _degree_for(function: Any, dim: int, count: float) -> int:
-    """The degree of a polynomial, or the highest with ten rows for each monomial."""
+    """The degree of a polynomial, or the highest with five rows for each monomial."""
     own = function.degree if isinstance(function, Polynomial) else 0
     if own and math.comb(dim + own, own) <= min(_MOST, count / 2):
         return own
@@ -111,3 +111,10 @@ def _degree_for(function: Any, dim: int, count: float) -> int:
         )
     fitting = [k for k in range(1, _HIGHEST + 1) if math.comb(dim + k, k) <= min(_MOST, count / _ROWS)]
     return max(fitting, default=1)
+
+
+def without_gaussians(function: Any, inputs: Any) -> Any:
+    """What has the means given some inputs on data or of independent inputs; None under Gaussians."""
+    if isinstance(inputs, Samples):
+        return Regression(function, inputs)
+    return Orthogonal(function, inputs) if isinstance(inputs, Independent) else None

@@ -1,11 +1,10 @@
 """First and second moments of a function's outputs under its inputs, without sampling (MATH 5)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import InputsLike, Samples, as_inputs, checked_inputs
+from mlpoly.inputs import Independent, InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.measures.functions import expansions, outputs_of
+from mlpoly.measures.orthogonal import Orthogonal
 from mlpoly.moments import inner
 from mlpoly.networks import Network, check_network
 from mlpoly.polynomials import Polynomial
@@ -42,7 +41,7 @@ def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment
 
     Exact for ReLU and every piecewise-linear activation. Other activations, and gated units, are summed as a series in
     the degree, with a bound on the truncation error; strongly correlated or identical units are integrated exactly.
-    `mlpoly.propagate` has the moments of deep networks.
+    `mlpoly.propagate` has the moments of deep networks. Under independent inputs, exact for polynomials.
 
     Examples
     --------
@@ -51,7 +50,12 @@ def second_moment(net: Network | Polynomial, inputs: InputsLike) -> SecondMoment
     >>> round(float(second_moment(net, mp.Gaussian.standard(2)).cov[0, 0]), 6)  # 1 - 1/pi
     0.68169
     """
-    if isinstance(inputs := as_inputs(inputs), Samples):
+    inputs = as_inputs(inputs)
+    if isinstance(inputs, Independent) and isinstance(net, Polynomial):
+        whole = Orthogonal(net, inputs)
+        rest = whole.values[1:, :]
+        mean, cov, bound = whole.level, rest.T @ rest, rest.T @ rest * 0
+    elif isinstance(inputs, Samples):
         checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
         values = outputs_of("net", net, inputs.x)
         check_finite("net(x)", values)

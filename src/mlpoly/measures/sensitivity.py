@@ -1,7 +1,5 @@
 """How much of a network's variance some of its inputs explain: Var E[f | x_S], for dependent inputs too (MATH 10)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,12 +9,13 @@ import numpy as np
 
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, safe_inverse, to_numpy
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Gaussian, Given, InputsLike, Samples, as_inputs, posterior
+from mlpoly.inputs import Gaussian, Given, InputsLike, as_inputs, posterior
 from mlpoly.measures.conditional_mean import ConditionalMean, has_means, left_over
 from mlpoly.measures.draws import INDEPENDENT, REPLICATES, averaged, normal_draws
 from mlpoly.measures.functions import expansion, expansions, gaussians, measured, widened
 from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
-from mlpoly.measures.regression import Regression
+from mlpoly.measures.orthogonal import Orthogonal
+from mlpoly.measures.regression import without_gaussians
 from mlpoly.moments import inner
 from mlpoly.networks import Layer, Network
 from mlpoly.polynomials import Polynomial
@@ -26,7 +25,7 @@ from mlpoly.special import normal_cdf
 from mlpoly.tables import Plottable, Table, Tabular
 
 _COUNTS = (64, 256, 1024, 2048)  # draws in each replicate, until the standard errors of fractions are small enough
-_ENOUGH = 5e-3
+_ENOUGH, _ENOUGH_OF_PAIRS = 5e-3, 1e-2
 _TOLERANCE = 1e-3  # between two rules for the mean of a unit, of which the better one has about the square as its error
 
 
@@ -53,7 +52,8 @@ class Sensitivity(Tabular, Plottable):
         The largest of those of `first`, `total` and `shapley` where something was sampled.
     remainder : array (o,)
         On data, the fraction of the variance that polynomials of all inputs leave unexplained; `shapley` adds up to the
-        rest, and `total` is what they lose without the group. Zero otherwise.
+        rest, and `total` is what they lose without the group. Of a polynomial under the independent inputs of its fit,
+        what it leaves of the variance of its network; all fractions are those of its own variance. Zero otherwise.
     groups, sampled : tuple of str, str
         Names of the groups, and what was sampled; empty if everything is closed form.
     """
@@ -108,16 +108,17 @@ def sensitivity(
 
     Var E[f | x_S] is closed form under a Gaussian, for correlated inputs too: the pair kernel of hidden units with the
     correlations that x_S leaves (MATH 10). Otherwise it is an average over draws of the inputs, until its standard
-    error is 0.3 % of the variance, or at most 16 384 of them.
+    error is 0.5 % of the variance, or 1 % where means given some inputs have no closed form; at most 16 384 of them.
 
     Parameters
     ----------
     net : network or Polynomial
         In closed form under a Gaussian: networks with one hidden layer, and all but composed polynomials. Deep networks
         themselves are sampled; `mlpoly.fit(net, inputs, 2)` has a closed form.
-    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
-        On data, E[f | x_S] is a polynomial in x_S, fitted by least squares: of the degree of `net` if that is a
-        polynomial, else of the highest degree up to 8 with ten rows for each monomial. Groups of rows that are left out
+    inputs : Gaussian, GaussianMixture, Independent, Samples or data (n, d)
+        Under independent inputs polynomials have a closed form, from their coefficients in orthogonal polynomials. On
+        data, E[f | x_S] is a polynomial in x_S, fitted by least squares: of the degree of `net` if that is a
+        polynomial, else of the highest degree up to 8 with five rows for each monomial. Groups of rows left out
         give the standard errors.
     groups : sequence of inputs or of sequences of inputs, or mapping from name to inputs, optional
         Inputs by index or name, each in one group at most; inputs in none form one more, "others". By default every
@@ -138,7 +139,7 @@ def sensitivity(
     net, inputs = measured(net, as_inputs(inputs))
     names, places = input_groups(groups, inputs)
     count, whole = len(names), tuple(range(len(names)))
-    explained: Any = Regression(net, inputs) if isinstance(inputs, Samples) else _under(net, inputs, seed)
+    explained: Any = without_gaussians(net, inputs) or _under(net, inputs, seed)
     variance, xp = explained.variance, namespace(variance=explained.variance)
     if not bool(xp.all(variance > 0)):
         raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
@@ -152,7 +153,10 @@ def sensitivity(
         known = Counted(worth, update)
         first = xp.stack([known((i,)) for i in whole])
         total = known(whole) - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole])
-        effects, of_orders = shapley_values(known, count, permutations, seed)
+        if isinstance(explained, Orthogonal) and permutations is None:
+            effects, of_orders = explained.effects(places), None
+        else:
+            effects, of_orders = shapley_values(known, count, permutations, seed)
         pairs = None
         if interactions:  # what two groups explain together beyond what each explains alone
             none = known(())
@@ -223,6 +227,7 @@ class _Sampled:
 
     def __init__(self, net: Any, inputs: Any, seed: int) -> None:
         self.wide, self.seed, self.closed = widened(net), seed, has_means(net)
+        self.enough = _ENOUGH if self.closed else _ENOUGH_OF_PAIRS
         self.conditional = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64), _TOLERANCE)
         self.weights = self.conditional.weights
         xp = namespace(weights=self.weights)
@@ -276,7 +281,7 @@ class _Sampled:
                 for a, b in ((value, two), (control, one))
             )
             explained = (value - both * safe_inverse(own) * control) / self.variances
-            if bool(xp.all(xp.std(explained, axis=0) * self.factor <= _ENOUGH)):
+            if bool(xp.all(xp.std(explained, axis=0) * self.factor <= self.enough)):
                 break
         return explained
 

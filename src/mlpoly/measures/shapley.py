@@ -1,7 +1,5 @@
 """Shapley values of one prediction under dependent inputs, from closed-form conditional means (MATH 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant, namespace, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Given, InputsLike, Samples, as_inputs, check_possible
+from mlpoly.inputs import Gaussians, Given, InputsLike, as_inputs, check_possible
 from mlpoly.inputs.interventions import ChainGraph
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.draws import averaged
@@ -88,7 +86,7 @@ def shapley(
     ----------
     net : network or Polynomial
     x : array (d,)
-    inputs : Gaussian, GaussianMixture, Samples or data (n, d)
+    inputs : Gaussian, GaussianMixture, Independent, Samples or data (n, d)
     groups, permutations, seed : optional
         As in `sensitivity`.
     causal : sequence of sequences of inputs, optional
@@ -147,7 +145,7 @@ def prediction_worth(mean: ConditionalMean, x: Array, places: Sequence[np.ndarra
     check_shape("x", x, (inputs.dim,), "one point, one number per input")
     check_finite("x", x)
     point = to_numpy(widen(x)).astype(np.float64)
-    if not isinstance(inputs, Samples):
+    if isinstance(inputs, Gaussians):
         whole = [Given(g, np.arange(inputs.dim)) for g in inputs.components]
         check_possible("x", whole, constant(point[None, :], like))
     xp = namespace(like=like)

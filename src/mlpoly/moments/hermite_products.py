@@ -4,8 +4,6 @@ They are orthonormal where w is standard normal, so a mean is the first coeffici
 squares of the others. All expansions are by recurrence: no moment is ever enumerated.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

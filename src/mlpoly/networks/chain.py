@@ -157,11 +157,30 @@ class Residual(_Composite):
         return f"Residual({self.net!r})"
 
 
+# Calls that import models of other libraries. On its PyTorch backend, a model of Keras is a torch module too.
+_IMPORTS = {
+    "keras": "from_keras(model)",
+    "equinox": "from_equinox(module)",
+    "flax": "from_flax(module, variables)",
+    "torch": "from_torch(module)",
+    "sklearn": "from_sklearn(pipeline)",
+}
+
+
+def import_call(model: Any) -> str | None:
+    """The call of this library that makes a network of a model of another one."""
+    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    return next((call for library, call in _IMPORTS.items() if library in libraries), None)
+
+
+def import_hint(model: Any) -> str:
+    """The end of an error about a model of another library."""
+    call = import_call(model)
+    return f"; convert it first with mlpoly.{call}" if call else ""
+
+
 def check_kind(name: str, net: Any) -> None:
     """Raise unless this is a network of this library."""
     if not isinstance(net, Network):
-        sources = {"state_dict": "from_torch(module)", "get_params": "from_sklearn(estimator)"}
-        hint = next((f"; convert it first with mlpoly.{s}" for name, s in sources.items() if hasattr(net, name)), "")
-        raise TypeError(
-            f"{name} must be an mlpoly.MLP, GLU, Affine, Residual or Chain, got {type(net).__name__}{hint}."
-        )
+        kinds = "an mlpoly.MLP, GLU, Affine, Residual or Chain"
+        raise TypeError(f"{name} must be {kinds}, got {type(net).__name__}{import_hint(net)}.")

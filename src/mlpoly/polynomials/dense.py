@@ -1,7 +1,5 @@
 """Polynomials of degree up to two with explicit matrices, for optima that have no factored form (MATH 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -87,7 +85,7 @@ class DensePolynomial(Polynomial):
         u, directions = promote(u, self.directions)
         return u @ directions.T
 
-    def expanded(self) -> DensePolynomial:
+    def expanded(self) -> "DensePolynomial":
         """The same polynomial with coefficients of all inputs instead of some linear forms of them."""
         F = self.directions
         if F is None:
@@ -96,12 +94,12 @@ class DensePolynomial(Polynomial):
         quadratic = None if self.quadratic is None else F.T @ self.quadratic @ F
         return replace(self, linear=linear, quadratic=quadratic, directions=None)
 
-    def _truncated(self, degree: int) -> DensePolynomial:
+    def _truncated(self, degree: int) -> "DensePolynomial":
         linear, directions = (self.linear, self.directions) if degree else (None, None)
         source = Source(self.source.activation)
         return replace(self, linear=linear, quadratic=None, directions=directions, report=None, source=source)
 
-    def averaged(self, noise: Gaussian) -> DensePolynomial:
+    def averaged(self, noise: Gaussian) -> "DensePolynomial":
         """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision."""
         p = map_arrays(replace(self, inputs=None), widen)
         if p.quadratic is None:
@@ -161,16 +159,16 @@ class DensePolynomial(Polynomial):
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def _scaled(self, factor: Any) -> DensePolynomial:
+    def _scaled(self, factor: Any) -> "DensePolynomial":
         return self._changed(lambda a: a * factor)
 
-    def _shifted(self, by: Array) -> DensePolynomial:
+    def _shifted(self, by: Array) -> "DensePolynomial":
         return replace(self, constant=self.constant + by)
 
-    def _mapped(self, matrix: Array) -> DensePolynomial:
+    def _mapped(self, matrix: Array) -> "DensePolynomial":
         return self._changed(lambda a: namespace(a=a).tensordot(matrix, a, axes=1))
 
-    def _precomposed(self, factors: Array, offset: Array) -> DensePolynomial:
+    def _precomposed(self, factors: Array, offset: Array) -> "DensePolynomial":
         center = cast_like((widen(self.center) - offset) / factors, self.center)
         if self.directions is not None:
             return replace(self, center=center, directions=cast_like(self.directions * factors, self.directions))
@@ -179,7 +177,7 @@ class DensePolynomial(Polynomial):
         bends = None if bends is None else cast_like(bends * factors * factors[:, None], bends)
         return replace(self, center=center, linear=linear, quadratic=bends)
 
-    def _plus(self, other: Polynomial) -> DensePolynomial:
+    def _plus(self, other: Polynomial) -> "DensePolynomial":
         if isinstance(other, DensePolynomial) and other.center is self.center and other.directions is self.directions:
             one, two = self, other
         else:
@@ -195,7 +193,7 @@ class DensePolynomial(Polynomial):
 
         return sum_in_products(self, other, self.center) if other.closed_form else None
 
-    def _changed(self, change: Callable[[Array], Array]) -> DensePolynomial:
+    def _changed(self, change: Callable[[Array], Array]) -> "DensePolynomial":
         """Apply a linear map to all coefficients."""
         linear = None if self.linear is None else change(self.linear)
         quadratic = None if self.quadratic is None else change(self.quadratic)

@@ -3,8 +3,6 @@
 Of d^k entries these are C(d + k - 1, k), and those with indices below v come before all others.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import lru_cache

@@ -81,7 +81,7 @@ def test_the_first_words_say_what_matters(tmp_path):
     squares = mp.GLU(first, np.zeros(3), first * [[0], [1], [1]], np.array([1.0, 0, 0]), last, None, "identity")
     page = written(tmp_path, squares, x, names=["age", "bmi", "dose"])
     lead = words(re.search(r'<p class="lead">.*?</p>', page, re.S)[0]).replace("\u202f", " ")
-    shares = "69 % and 30 % of the variance; it rises with age, and it falls with bmi"
+    shares = "69 % and 30 % of the variance under a Gaussian; it rises with age, and it falls with bmi"
     assert f"The network’s output depends most on age and bmi, which explain {shares}." in lead
     assert (
         f"interactions make up {percent(0.25 / 13.25, None)} of the variance, above all those of age and dose".replace(

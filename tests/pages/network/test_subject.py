@@ -18,7 +18,7 @@ THREE = np.arange(20) % 3
 
 @mistakes(
     [
-        ("net", lambda: check_subject(np.sin, X), TypeError, "net must be a network", "torch module"),
+        ("net", lambda: check_subject(np.sin, X), TypeError, "net must be a network", "model of PyTorch"),
         ("width", lambda: check_subject(NET, X[:, :2]), ValueError, "x has 2 columns", "takes 4 inputs"),
         ("label", lambda: check_subject(NET, np.c_[X, X[:, 0]]), ValueError, "x has 5 columns", "Give it as labels"),
         ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), TypeError, "x must be", "list of numbers"),

@@ -40,15 +40,13 @@ def load_model(
     ----------
     name_or_path : str or path, optional
         A folder, a file that ends in .gguf, or a name on the Hugging Face hub such as "HuggingFaceTB/SmolLM2-135M". By
-        default the small model that is shipped with the package, which speaks the language of `example_text`.
+        default the small model that is shipped with the package.
     device, dtype : device and floating dtype of torch, optional
         Dtype of the weights; by default that of the checkpoint, float32 for GGUF.
-    revision : str, optional
-        Branch, tag or commit on the hub.
+    revision, gguf_file : str, optional
+        Branch, tag or commit on the hub; name of a GGUF file in the folder or on the hub.
     trust_remote_code : bool
         Whether to run model code that comes with the checkpoint. Allow it only after reading that code.
-    gguf_file : str, optional
-        Name of a GGUF file in the folder or on the hub.
 
     Examples
     --------
@@ -59,7 +57,7 @@ def load_model(
     """
     transformers = library("transformers", "transformers", "load_model")
     place, gguf_file = _place(EXAMPLE if name_or_path is None else name_or_path, gguf_file)
-    folder, options = Path(place), dict[str, Any](trust_remote_code=bool(trust_remote_code))
+    options: dict[str, Any] = {"trust_remote_code": bool(trust_remote_code)}
     if gguf_file is not None:
         for package in ("gguf", "accelerate"):
             library(package, package, f"reading the GGUF file {gguf_file}")
@@ -95,8 +93,15 @@ def load_model(
             f"would be random; is it the whole checkpoint?"
         )
     model = model.to(device).eval()
-    if gguf_file is None and folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZERS):
-        return model, None
+    return model, _tokenizer(place, gguf_file, revision, options)
+
+
+def _tokenizer(place: str, gguf_file: str | None, revision: str | None, options: dict[str, Any]) -> Any:
+    """The tokenizer of a model, None if its folder has none."""
+    import transformers
+
+    if gguf_file is None and Path(place).is_dir() and not any(Path(place, name).is_file() for name in _TOKENIZERS):
+        return None
     try:
         if gguf_file is not None:  # whether texts begin with that token, transformers does not read from the file
             from gguf import GGUFReader
@@ -114,9 +119,9 @@ def load_model(
             f"{gguf_file} says that a text begins with the beginning-of-sequence token, but the tokenizer that "
             f"transformers {transformers.__version__} makes of it adds none: losses will be too high. Load the "
             f"tokenizer of the original model instead.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return model, tokenizer
+    return tokenizer
 
 
 def _place(name_or_path: str | PathLike[str], gguf_file: str | None) -> tuple[str, str | None]:

@@ -18,19 +18,27 @@ GroupFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Grouping:
-    """One group for all inputs; the other rules are subclasses."""
+    """Groups of tokens by a function; without one a single group. Rules that look at the data are subclasses."""
 
     calibrates: bool = False  # whether `calibrate` must see the first batch before the pass
-    resumes: bool = True  # whether `kind` says all that a resumed pass must have in common with the one before
 
-    def __init__(self, kind: str = "none", *labels: str) -> None:
+    def __init__(self, kind: str, *labels: str, function: GroupFunction | None = None, resumes: bool = True) -> None:
         self.kind = kind  # a pass is resumed, and moments are merged, only with the same
-        self.labels = labels
+        self.labels, self._function = labels, function
+        self.resumes = resumes  # whether `kind` says all that a resumed pass must have in common with the one before
         self.state: dict[str, Any] = {}  # from `calibrate`, by block; JSON
 
     def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor | None:
         """Return the group (n,) of each input (n, d), given positions and ids (n,) of the tokens; None for one."""
-        return None
+        if self._function is None:
+            return None
+        found = torch.as_tensor(self._function(x, positions, tokens), device=x.device)
+        if found.shape != x.shape[:1] or found.is_floating_point() or found.is_complex():
+            raise ValueError(
+                f"groups gave {found.dtype} of shape {tuple(found.shape)} at {name!r}, expected one integer for each "
+                f"of the {x.shape[0]} inputs."
+            )
+        return found.long()
 
     def calibrate(self, name: str, x: Tensor) -> None:
         """Look at a block's inputs (n, d) in the first batch."""
@@ -38,14 +46,6 @@ class Grouping:
     def describe(self) -> dict[str, Any]:
         """Return the entry of provenance."""
         return {"kind": self.kind, "labels": {str(number): label for number, label in enumerate(self.labels)}}
-
-
-class _FirstToken(Grouping):
-    """The first token of each sequence in a group of its own: attention sinks make its activations unlike others."""
-
-    def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """Return 1 for the first token that is not padding, else 0."""
-        return (positions == 0).long()
 
 
 class NormOutliers(Grouping):
@@ -110,34 +110,16 @@ class TokenClusters(Grouping):
         return super().describe() | {"kind": f"{self.kind} centres {found}"}
 
 
-class _ByFunction(Grouping):
-    """Groups that a function of the user's chooses, whose name does not say what it does."""
-
-    resumes = False
-
-    def __init__(self, function: GroupFunction) -> None:
-        super().__init__(f"function {getattr(function, '__qualname__', type(function).__qualname__)}")
-        self._function = function
-
-    def numbers(self, name: str, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """Return the function's integers, checked."""
-        found = torch.as_tensor(self._function(x, positions, tokens), device=x.device)
-        if found.shape != x.shape[:1] or found.is_floating_point() or found.is_complex():
-            raise ValueError(
-                f"groups gave {found.dtype} of shape {tuple(found.shape)} at {name!r}, expected one integer for each "
-                f"of the {x.shape[0]} inputs."
-            )
-        return found.long()
-
-
 Groups = Literal["none", "first", "norm", "clusters"] | Grouping | GroupFunction
 
 
 def as_grouping(groups: Groups) -> Grouping:
     """Return the rule that an argument stands for."""
+    # Attention sinks make the activations of first tokens unlike others.
+    first = Grouping("first", "other tokens", "first token of a sequence", function=lambda x, at, tokens: at == 0)
     named: dict[str, Callable[[], Grouping]] = {
         "none": lambda: Grouping("none", "all tokens"),
-        "first": lambda: _FirstToken("first", "other tokens", "first token of a sequence"),
+        "first": lambda: first,
         "norm": NormOutliers,
         "clusters": TokenClusters,
     }
@@ -148,7 +130,8 @@ def as_grouping(groups: Groups) -> Grouping:
         fresh.state = {}  # what one model taught it must not be used for the next
         return fresh
     if callable(groups) and not isinstance(groups, type):
-        return _ByFunction(groups)
+        name = getattr(groups, "__qualname__", type(groups).__qualname__)  # which does not say what it does
+        return Grouping(f"function {name}", function=groups, resumes=False)
     raise ValueError(
         f"groups must be 'none', 'first', 'norm', 'clusters', mlpoly.lm.NormOutliers(factor), "
         f"mlpoly.lm.TokenClusters(count) or a function (x, positions, tokens) -> integers, got {groups!r}."

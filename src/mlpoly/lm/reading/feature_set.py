@@ -21,9 +21,8 @@ class FeatureSet(Tabular):
     """Features of one block. Feature r adds ``amounts(x)[:, r] * writes[r]`` to the block's output.
 
     Most kinds read one direction: the value z of a feature is a coordinate of the input with mean 0 and variance 1
-    under the moments of the block's inputs, and the feature enters as its square, with the amount z^2 - 1. For "form"
-    and "neuron" value and amount are the same: a principal form or a hidden unit, less its mean, over its standard
-    deviation.
+    under the moments, and enters as its square, with the amount z^2 - 1. For "form" and "neuron" value and amount are
+    the same: a principal form or a hidden unit, standardised.
 
     Attributes
     ----------

@@ -39,8 +39,8 @@ def token_batches(
     tokenizer : tokenizer of transformers, or None
         Not needed for .npy files.
     text : str, Path, or several
-        A string is the text itself, a `pathlib.Path` a file: text in UTF-8, or .npy with integer token ids (n, t),
-        whose rows are taken as sequences, cut to `length`. Several texts are joined.
+        A string is the text itself, a `pathlib.Path` a file: text in UTF-8, or .npy with token ids (n, t), whose rows
+        are sequences, cut to `length`. Several texts are joined.
     length, batch_size : int
         Tokens in a sequence, the special ones included, and sequences in a batch; the last may have fewer.
     tokens : int, optional

@@ -36,8 +36,9 @@ def report(
 
     Parameters
     ----------
-    net : network, torch module, scikit-learn estimator or path
-        Anything that `from_torch` or `from_sklearn` takes, or a file: .safetensors and .pt with weights, or .onnx.
+    net : network, model or path
+        Anything that `from_torch`, `from_sklearn`, `from_keras`, `from_equinox` or `from_flax` takes by itself, or a
+        file: .safetensors and .pt with weights, or .onnx.
         Nothing in a file is run.
     x : array (n, d), (n, rows, columns) or DataFrame
         Data; columns of a DataFrame become the names.

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from mlpoly.charts.chart import Chart, Curve, Part, Ranking, shortened
 from mlpoly.charts.responses import response_chart
@@ -58,9 +57,13 @@ def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int
             ]
             items.append((i, picture_row(shown, subject.titles[i])))
         else:
-            items.append(
-                (i, element("div", *(_named(subject, j, patterns[j], words[j]) for j in keep), class_="cards"))
-            )
+            cards = []
+            for j in keep:  # with its correlations with the inputs
+                r = np.divide(patterns[j], subject.spread, out=np.zeros_like(patterns[j]), where=subject.spread > 0)
+                order = [k for k in np.argsort(-np.abs(r), kind="stable")[:_ENTRIES] if abs(r[k]) > _SHORT]
+                bars = ranking_html(Ranking([Part(subject.names[k], float(r[k])) for k in order]), 1.0)
+                cards.append(element("div", element("h4", f"{j + 1}: {words[j]}"), bars, class_="card"))
+            items.append((i, element("div", *cards, class_="cards")))
     what = (
         "The pictures are patterns to add to an input, in which red and blue may be exchanged, as they enter squared. "
         if subject.image_shape is not None
@@ -75,15 +78,6 @@ def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int
         "and of variance one under the inputs. These are the ones with the largest weights.",
         figure(one_for_each("features-output", subject, items), caption),
     )
-
-
-def _named(subject: Subject, j: int, pattern: np.ndarray, words: str) -> Markup:
-    """One feature of tabular data: its correlations with the inputs."""
-    s = subject.spread
-    correlations = np.divide(pattern, s, out=np.zeros_like(pattern), where=s > 0)
-    order = [k for k in np.argsort(-np.abs(correlations), kind="stable")[:_ENTRIES] if abs(correlations[k]) > _SHORT]
-    parts = [Part(subject.names[k], float(correlations[k])) for k in order]
-    return element("div", element("h4", f"{j + 1}: {words}"), ranking_html(Ranking(parts), 1.0), class_="card")
 
 
 def response_section(page: Page, subject: Subject, fits: Fits, features: dict[int, EigenFeatures]) -> None:

@@ -10,7 +10,7 @@ from mlpoly.measures import AdditiveModel, Sensitivity, additive, sensitivity
 from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import missed
+from mlpoly.pages.network.summary import describe_inputs, missed
 from mlpoly.pages.toolkit import Page
 from mlpoly.pages.toolkit.grids import ranking_html
 from mlpoly.pages.toolkit.numbers import listing, number, percent
@@ -42,8 +42,7 @@ def importance_of(subject: Subject, fits: Fits) -> Importance | None:
     if subject.image_shape is not None or not 2 <= varying.sum() <= _MOST or len(varying) > _MOST:
         return None
     net = check_network(subject.net)
-    layer = isinstance(net, Layer)
-    on_rows = isinstance(subject.inputs, Samples) or not layer
+    on_rows = isinstance(subject.inputs, Samples) or not isinstance(net, Layer)
     curves = replace(additive(subject.net, fits.rows if on_rows else subject.inputs), names=subject.names)
     if not isinstance(subject.inputs, Gaussian) or not fits.values.var(axis=0).all():
         return Importance(curves, on_rows, None, False)
@@ -72,7 +71,7 @@ def conclusion(subject: Subject, fits: Fits, importance: Importance) -> str:
     said = f"depend{'' if len(subject.outputs) > 1 else 's'} most on {listing([names[i] for i in top])}"
     if found is not None:
         explained = listing([percent(size[i], 0) for i in top])
-        said += f", which explain{'s' if len(top) == 1 else ''} {explained} of the variance"
+        said += f", which explain{'s' if len(top) == 1 else ''} {explained} of the variance under a Gaussian"
     ways: dict[str, list[str]] = {}
     for i in top:
         output = int(np.argmax(parts[i]))
@@ -84,11 +83,13 @@ def conclusion(subject: Subject, fits: Fits, importance: Importance) -> str:
     left = float(max(0.0, 1 - np.asarray(curves.additive) @ weight))
     how = "Each input acts nearly by itself" if left < _SMALL else "Inputs also act together"
     terms = [fits.written.terms(i, subject.names, 1, subject.mean, interactions=True) for i in fits.shown]
-    pair = max((term for found in terms for term in found), key=lambda term: abs(term.effect), default=None)
-    strongest = "" if pair is None or left < 1e-6 else listing([names[i] for i in dict.fromkeys(pair.inputs)])
+    pair = max((term for ranked in terms for term in ranked), key=lambda term: abs(term.effect), default=None)
+    where = " on the data" if importance.on_rows else "" if found else f" under {describe_inputs(subject.inputs)}"
+    if pair is not None and left > 1e-6:
+        where += f", above all those of {listing([names[i] for i in dict.fromkeys(pair.inputs)])}"
     return (
         f"{who} {said}; {', and '.join([', '.join(moves[:-1]), *moves[-1:]]).removeprefix(', and ')}. {how}: "
-        f"interactions make up {missed(left)} of the variance{strongest and f', above all those of {strongest}'}."
+        f"interactions make up {missed(left)} of the variance{where}."
     )
 
 

@@ -37,14 +37,6 @@ def shape_section(page: Page, subject: Subject, fits: Fits, model: AdditiveModel
         "What each input adds to an output, over three standard deviations on either side of its mean, the strongest "
         "first. Grey: the density of the input."
     )
-    section.add(figure(plot("plot-shapes", _chart(model, subject, fits)), caption))
-    if len(fits.shown) > 1:
-        rows = [(shortened(subject.outputs[i], 60), percent(float(model.additive[i]), None)) for i in fits.shown]
-        section.add(table(["Output", f"Explained by the curves {where}"], rows))
-
-
-def _chart(model: AdditiveModel, subject: Subject, fits: Fits) -> Chart:
-    """The curves of all outputs that are shown, of the same inputs."""
     strength = np.sum(np.asarray(model.importance) ** 2, axis=1)
     strongest: list[int | str] = [int(i) for i in np.argsort(-strength, kind="stable")[:_INPUTS] if strength[i] > 0]
     panels = []
@@ -52,4 +44,8 @@ def _chart(model: AdditiveModel, subject: Subject, fits: Fits) -> Chart:
         drawn = model.chart(inputs=strongest, output=i).panels
         names = distinct(panel.choice[0] for panel in drawn)
         panels += [replace(panel, choice=(name, own)) for panel, own in zip(drawn, names, strict=True)]
-    return Chart("Functions of one input each", panels, ("Output", "Input"))
+    chart = Chart("Functions of one input each", panels, ("Output", "Input"))
+    section.add(figure(plot("plot-shapes", chart), caption))
+    if len(fits.shown) > 1:
+        rows = [(shortened(subject.outputs[i], 60), percent(float(model.additive[i]), None)) for i in fits.shown]
+        section.add(table(["Output", f"Explained by the curves {where}"], rows))

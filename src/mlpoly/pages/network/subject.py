@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mlpoly import importers
 from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
 from mlpoly.errors import DataWarning
 from mlpoly.inputs import Gaussian, Inputs, as_inputs
 from mlpoly.networks import Network
+from mlpoly.networks.chain import import_call
 
 _TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
@@ -136,18 +138,12 @@ def check_subject(
 def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
     """The network in float64, and the names of its classes where the model knows them."""
     classes = getattr(net, "classes_", None)  # of a classifier of scikit-learn
-    if hasattr(net, "state_dict") and hasattr(net, "forward"):
-        from mlpoly.importers import from_torch
-
-        net = from_torch(net)
-    elif hasattr(net, "get_params") and hasattr(net, "predict"):
-        from mlpoly.importers import from_sklearn
-
-        net = from_sklearn(net)
+    if not isinstance(net, Network) and (call := import_call(net)):
+        net = getattr(importers, call.partition("(")[0])(net)
     if not isinstance(net, Network):
         raise TypeError(
-            f"net must be a network of this library, a torch module, a scikit-learn estimator or the path of a model "
-            f"file, got {type(net).__name__}."
+            f"net must be a network of this library, a model of PyTorch, scikit-learn, Keras, Equinox or Flax, or the "
+            f"path of a model file, got {type(net).__name__}."
         )
     return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
 
@@ -163,8 +159,8 @@ def _encoding(net: Any) -> Any:
 
 def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
     """Lines of Python for what was passed: a torch module and a data frame, say, do not go together as they are."""
-    made = {"state_dict": "mp.from_torch(module)", "get_params": "mp.from_sklearn(pipeline)"}
-    found = next((code for method, code in made.items() if hasattr(net, method)), "net")
+    call = None if isinstance(net, Network) else import_call(net)
+    found = f"mp.{call}" if call else "net"
     rows = "x.detach().cpu().double().numpy()" if hasattr(x, "detach") else "np.asarray(x, float)"
     columns = ", names=x.columns" if column_names(x) else ""
     file = "; for a file, net = mlpoly.importers.model_files.read_network(path)" if found == "net" else ""

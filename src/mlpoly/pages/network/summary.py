@@ -66,7 +66,10 @@ def summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str |
         show, what = (percent, "correct") if subject.task == "classes" else (number, "R² with the labels")
         items += [(show(fits.score), what, "the network, on the data")]
         items += [(show(best.score), what, f"the {polynomial}, on the data")]
-        if _is_useless(subject, fits.score):
+        useless = fits.score < 0  # the mean of the labels, or their most frequent class, does as well
+        if subject.task == "classes":
+            useless = fits.score < 1 and fits.score <= np.bincount(np.asarray(subject.targets)).max() / len(subject.x)
+        if useless:
             notes.append(
                 "The network itself is no better than a constant on these data: was it trained on scaled inputs or "
                 "targets? Pass the data as they were in training, or put the scaler into the network (an nn.Linear in "
@@ -84,10 +87,3 @@ def summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str |
         "Pictures": f"of the {len(fits.shown)} outputs of largest variance" if len(fits.shown) < o else "",
     }
     return said, tiles(items), *notes, facts(kinds)
-
-
-def _is_useless(subject: Subject, score: float) -> bool:
-    """Whether the mean of the labels, or their most frequent class, does as well as the network."""
-    if subject.task != "classes":
-        return score < 0
-    return score < 1 and score <= np.bincount(np.asarray(subject.targets)).max() / len(subject.x)

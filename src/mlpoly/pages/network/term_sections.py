@@ -67,11 +67,19 @@ def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int
         )
         items.append((i, panels(f"formula-{i}", "Inputs", both) + element("p", note, class_="note")))
     degree = fits.written.degree
+    caption = "Terms by the size of their effect, the standard deviation that each has by itself."
+    if subject.image_shape is not None:
+        caption += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
+    if degree < fits.degree and float(fits.errors[degree - 1].under_inputs) > ROUNDING:
+        caption += (
+            f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
+            f"degree {degree}."
+        )
     section = page.section("formula", "The polynomial itself", "Formula").add(
         f"The {degree_name(degree)} polynomial that is closest to the network, in its strongest terms. Every name "
         "stands for the distance of that input from its mean: in standard deviations, so that the numbers can be "
         "compared, or in the units of the data. The first number is the value at the mean of all inputs.",
-        figure(one_for_each("formula-output", subject, items), _formula_caption(subject, fits)),
+        figure(one_for_each("formula-output", subject, items), caption),
     )
     if subject.image_shape is not None:
         linear = np.asarray(fits.polynomials[1].gradient(subject.mean)) * subject.spread
@@ -86,18 +94,6 @@ def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int
         rows = [(shortened(subject.names[i], 60), float(subject.mean[i]), float(subject.spread[i])) for i in used]
         inner = table(("Input", "Mean", "Standard deviation"), rows)
         section.add(element("details", element("summary", "Means and standard deviations of these inputs"), inner))
-
-
-def _formula_caption(subject: Subject, fits: Fits) -> str:
-    said = "The largest effects come first. The effect of a term is its standard deviation under the inputs."
-    if subject.image_shape is not None:
-        said += " x with two numbers is the pixel in that row and column, counted from 1 at the top left."
-    if fits.written.degree < fits.degree and float(fits.errors[fits.written.degree - 1].under_inputs) > ROUNDING:
-        said += (
-            f" The polynomial of degree {fits.degree} has too many monomials to list, so this is the best one of "
-            f"degree {fits.written.degree}."
-        )
-    return said
 
 
 def _numbered(subject: Subject) -> bool:

@@ -19,7 +19,13 @@ _TICK = 18  # letters of a name at the edge of a heat map
 
 def plot(name: str, chart: Chart) -> Markup:
     """Buttons that choose a panel, a space to draw it in, and the data; each plot of a page needs a name of its own."""
-    chart = _with_scales(chart)
+    if chart.scales:  # every panel twice, as one more group of buttons
+        panels = []
+        for panel in chart.panels:
+            log, linear = replace(panel.y, scale="log"), replace(panel.y, scale="linear", limits=(0.0, None))
+            panels += [replace(panel, y=log, choice=(*panel.choice, "logarithmic"))]
+            panels += [replace(panel, y=linear, choice=(*panel.choice, "linear"))]
+        chart = replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
     groups = [
         choices(f"{name}-{i}", legend, options)
         for i, (legend, options) in enumerate(zip(chart.groups, _options(chart), strict=True))
@@ -90,21 +96,6 @@ def plot_data(chart: Chart) -> dict[str, Any]:
         shown = [number for mark in panel.marks for number in numbers[id(mark)]]
         views.append({"choice": choice, "traces": shown, "layout": _layout(panel)})
     return {"traces": traces, "views": views}
-
-
-def _with_scales(chart: Chart) -> Chart:
-    """Every panel twice, with a logarithmic and a linear vertical axis, as one more group of buttons, if asked for."""
-    if not chart.scales:
-        return chart
-    panels = [
-        replace(panel, y=y, choice=(*panel.choice, words))
-        for panel in chart.panels
-        for words, y in (
-            ("logarithmic", replace(panel.y, scale="log")),
-            ("linear", replace(panel.y, scale="linear", limits=(0.0, None))),
-        )
-    ]
-    return replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
 
 
 def _options(chart: Chart) -> list[list[str]]:

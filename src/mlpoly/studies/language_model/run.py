@@ -56,11 +56,10 @@ def study_lm(
         A folder, a .gguf file or a name on the hub, see `load_model`: a causal language model. None for the model that
         is shipped with the package.
     text : str, Path or None
-        A string is the text itself, a `pathlib.Path` a file: text, or .npy with token ids (n, t), as models without a
-        tokenizer need. None for text in the language of the shipped model, see `example_text`.
+        As `token_batches` takes it. None for text in the language of the shipped model, see `example_text`.
     out : path
-        Folder for polynomials in ``<block>/``, moments, results/*.json, tables/*.csv and report.html. Run again after
-        an interruption, the study resumes; a folder with a study of another model, text or options is refused.
+        Folder for polynomials in ``<block>/``, moments, results/*.json, tables/*.csv and report.html. Run again, the
+        study resumes; a folder with a study of another model, text or options is refused.
     config : LmConfig, optional
         Options; each can also be given by name, ``degree=2``.
     held_out : str or Path, optional
