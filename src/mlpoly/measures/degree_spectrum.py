@@ -117,8 +117,9 @@ def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
         if rows is None:
             remedy = "lower degree, or use inputs=mlpoly.Gaussian.from_samples(x)"
             raise TooLargeError(f"degree {degree} on these samples has more than {MOST_MONOMIALS} monomials; {remedy}.")
-        sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
-        terms, factor = int(sizes.sum()), rows.problem.factor
+        problem, forward = rows
+        sizes = np.bincount(multi_indices(int(forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
+        terms, factor = int(sizes.sum()), problem.factor
         xp = namespace(factor=factor)
         basis, rest = factor[:, :terms], factor[:, terms:]
         basis = basis * safe_inverse(xp.sqrt(xp.sum(basis * basis, axis=0)))

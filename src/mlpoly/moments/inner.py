@@ -45,8 +45,10 @@ def inner(
     otherwise both have the same number of outputs.
     """
     if isinstance(f, Expansion) and isinstance(g, Expansion):
-        if f is g and f.readout is None and times is None and not full:
-            return _of_units(f, degree)
+        if f is g and f.readout is None and times is None and not full:  # the outputs are the units: no pair is needed
+            xp, energy = namespace(variances=f.variances), energies(f.series(degree), f.units)[1:, ...]
+            rest = xp.clip(f.variances - xp.sum(energy, axis=0), 0, None)
+            return ByDegree(energy, rest, rest * 0 if f.beyond is None else f.beyond**2)
         return _over_pairs(f, g, times, degree, full)
     one, two = common(f, g)
     rows = one.covariances(two, times, full)
@@ -67,13 +69,6 @@ def common(f: AnyExpansion, g: AnyExpansion) -> tuple[Any, Any]:
             return h.like(f, degree), h.like(g, degree)
     one, two = (Quadratic.of(h, degree) if isinstance(h, Expansion) else h for h in (f, g))
     return one, two
-
-
-def _of_units(f: Expansion, degree: int) -> ByDegree:
-    """The units are the outputs, so that no pair is needed."""
-    xp, energy = namespace(variances=f.variances), energies(f.series(degree), f.units)[1:, ...]
-    rest = xp.clip(f.variances - xp.sum(energy, axis=0), 0, None)
-    return ByDegree(energy, rest, rest * 0 if f.beyond is None else f.beyond**2)
 
 
 def remainder_of(f: Expansion, g: Expansion) -> Callable[..., tuple[Array, Array | None]]:
