@@ -4,8 +4,6 @@ Everything is an integral over a standard normal score z, of which the input is 
 on panels that are halved until polynomials represent u there. So one way serves bounded, skewed and heavy-tailed laws.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from contextlib import suppress
