@@ -1,7 +1,5 @@
 """How much of a network's variance some of its inputs explain: Var E[f | x_S], for dependent inputs too (MATH 10)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

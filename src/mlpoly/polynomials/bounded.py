@@ -1,7 +1,5 @@
 """Polynomials of neurons that continue as straight lines beyond a bound (MATH 4c)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import field, fields
@@ -124,12 +122,12 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def _truncated(self, degree: int) -> BoundedPolynomial:
+    def _truncated(self, degree: int) -> "BoundedPolynomial":
         # Lines have degree 1, and degree 2 when multiplied by e.
         slopes, steep = self.slopes if degree else self.slopes * 0, self.gate_slopes if degree >= 2 else None
         return replace(super()._truncated(degree), slopes=slopes, gate_slopes=steep)
 
-    def bounded(self, bound: float) -> BoundedPolynomial:
+    def bounded(self, bound: float) -> "BoundedPolynomial":
         """The same polynomial with lines beyond another bound."""
         return self.polynomial.bounded(bound)
 
@@ -167,14 +165,14 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def _scaled(self, factor: Any) -> BoundedPolynomial:
+    def _scaled(self, factor: Any) -> "BoundedPolynomial":
         scaled = super()._scaled(factor)
         if self.readout is not None:
             return scaled
         lines = None if self.gate_slopes is None else self.gate_slopes * factor
         return replace(scaled, slopes=self.slopes * factor, gate_slopes=lines)
 
-    def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
+    def _plus(self, other: "BoundedPolynomial") -> "BoundedPolynomial":
         """Sum, with the neurons of both side by side."""
         xp = namespace(left=self.bounds, right=other.bounds)
         lines = [p.slopes * 0 if p.gate_slopes is None else p.gate_slopes for p in (self, other)]
@@ -186,7 +184,7 @@ class BoundedPolynomial(NeuronPolynomial):
             gate_slopes=xp.concat(lines, axis=1) if gated else None,
         )
 
-    def _absorbed(self, other: Any) -> BoundedPolynomial | None:
+    def _absorbed(self, other: Any) -> "BoundedPolynomial | None":
         """Sum with a ridge polynomial, whose neurons have no bounds."""
         if not isinstance(other, RidgePolynomial):
             return None
