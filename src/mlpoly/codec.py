@@ -18,9 +18,26 @@ T = TypeVar("T")
 _ARRAY = "array"  # {"array": name} in JSON stands for the tensor of that name
 
 
-def to_plain(value: Any) -> Any:
-    """Return a value in terms of JSON: records become dictionaries, arrays lists, NaN and infinities None."""
-    return _plain(value, "", None)
+def to_plain(value: Any, name: str = "", arrays: dict[str, np.ndarray] | None = None) -> Any:
+    """Return a value in terms of JSON: records become dictionaries, NaN and infinities None.
+
+    Its arrays go to `arrays` under `name` and their place in the value, or become lists where that is None.
+    """
+    if isinstance(value, np.ndarray) and arrays is not None:
+        arrays[name] = value
+        return {_ARRAY: name}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    dot = f"{name}." if name else ""
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item, f"{dot}{key}", arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{dot}{i}", arrays) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
 
 
 def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None = None) -> T:
@@ -43,7 +60,7 @@ def from_plain(cls: type[T], value: Any, arrays: Mapping[str, np.ndarray] | None
 def save_results(path: str | PathLike[str], record: Any) -> None:
     """Write a record to a JSON file, and its arrays, if it has any, to a .safetensors file of the same name."""
     path, arrays = Path(path), dict[str, np.ndarray]()
-    content = _plain(record, "", arrays)
+    content = to_plain(record, "", arrays)
     tensors = path.with_suffix(".safetensors")
     if arrays:
         write_tensors(tensors, arrays, {"format": "mlpoly-results"})
@@ -76,22 +93,3 @@ def write_table(path: str | PathLike[str], records: Sequence[Any]) -> None:
         for name, value in to_plain(record).items():
             row |= {f"{name}_{i}": v for i, v in enumerate(value, 1)} if isinstance(value, list) else {name: value}
     write_csv(path, rows)
-
-
-def _plain(value: Any, name: str, arrays: dict[str, np.ndarray] | None) -> Any:
-    """The value in terms of JSON; its arrays go to `arrays` under their place, or become lists where that is None."""
-    if isinstance(value, np.ndarray) and arrays is not None:
-        arrays[name] = value
-        return {_ARRAY: name}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
-    dot = f"{name}." if name else ""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{dot}{key}", arrays) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{dot}{i}", arrays) for i, item in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value

@@ -5,33 +5,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# The extra of pyproject.toml that brings each optional library.
-EXTRAS = {
-    "torch": "torch",
-    "schedulefree": "torch",
+_LIBRARIES = {  # that each extra of pyproject.toml brings
+    "torch": "torch schedulefree",
     "jax": "jax",
     "equinox": "equinox",
     "flax": "flax",
     "keras": "keras",
-    "matplotlib": "plots",
-    "plotly": "plots",
-    "jinja2": "plots",
-    "markupsafe": "plots",
-    "PIL": "plots",
-    "transformers": "transformers",
-    "accelerate": "transformers",
-    "gguf": "transformers",
-    "huggingface_hub": "transformers",
+    "plots": "matplotlib plotly jinja2 markupsafe PIL",
+    "transformers": "transformers accelerate gguf huggingface_hub",
     "sklearn": "sklearn",
     "onnx": "onnx",
-    "sympy": "formulas",
-    "pandas": "formulas",
-    "tenseal": "he",
-    "tyro": "cli",
-    "rich": "cli",
-    "cattrs": "cli",
-    "pooch": "cli",
+    "formulas": "sympy pandas",
+    "he": "tenseal",
+    "cli": "tyro rich cattrs pooch",
 }
+EXTRAS = {name: extra for extra, names in _LIBRARIES.items() for name in names.split()}
 
 
 @contextmanager

@@ -329,3 +329,20 @@ def test_finetune_on_samples(weights):
     assert float(mp.fvu(net, better)) < 0.7 * float(mp.fvu(net, start, inputs))
     if weights is None:
         assert_close(mp.finetune(net, start, rows, steps=40, batch_size=256)(rows), better(rows), 0)
+
+
+def test_few_samples_are_left_out_one_at_a_time():
+    """The error in the report against fits without each sample; it warns, and the error on new samples is as large."""
+    net, rng = network("MLP", "tanh", 3, 5, 2, scale=2.0), np.random.default_rng(0)
+    x, new = rng.standard_normal((30, 3)), rng.standard_normal((4000, 3))
+    with pytest.warns(UserWarning, match="30 samples are few for the 20 monomials.*left out"):
+        poly = mp.fit(net, x, 3)
+    squares = 0.0
+    for i in range(30):
+        rows = np.delete(x, i, axis=0)
+        features, point = (monomials(a, 3) for a in (rows, x[i : i + 1]))
+        squares += np.sum((point @ np.linalg.lstsq(features, net(rows), rcond=None)[0] - net(x[i : i + 1])) ** 2)
+    expected = squares / np.sum((net(x) - net(x).mean(0)) ** 2)
+    assert poly.report.fvu == pytest.approx(expected, rel=1e-8)
+    assert float(mp.fvu(net, poly, x)) < 0.25 * expected < float(mp.fvu(net, poly, new)) < 4 * expected
+    assert mp.fit(net, rng.standard_normal((400, 3)), 3).report.fvu is None

@@ -48,6 +48,7 @@ def test_data_are_the_samples(name):
     "ask",
     [
         lambda net, x: mp.propagate(net, x),
+        lambda net, x: mp.conditional(net, x, X[:1]),
         lambda net, x: mp.principal_forms(mp.fit(net, mp.Gaussian.standard(D), 2), inputs=x),
     ],
 )

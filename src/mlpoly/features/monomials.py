@@ -4,8 +4,6 @@ A slice of degree k belongs to k - 2 leading inputs and holds the monomials with
 nothing of size d^k is ever made. Everything here is NumPy in float64: it is for reading, not for computing on.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The strongest terms of a polynomial as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mlpoly.arrays import namespace, promote, rounding_error, widen
+from mlpoly.arrays import namespace, widen
 from mlpoly.fitting.gaussian import fit_gaussian
 from mlpoly.fitting.mixture.neuronwise import fit_neuronwise
 from mlpoly.fitting.neuron_equations import NeuronEquations
@@ -57,11 +57,10 @@ def fit_bounded(
 def _equations(net: Layer, inputs: Any, start: BoundedPolynomial) -> NeuronEquations[BoundedPolynomial]:
     """The normal equations of all neurons at the nodes of their marginals."""
     if isinstance(inputs, GaussianMixture):
-        weights, parts = widen(inputs.weights), [Units.under(net, g, spreads=True) for g in inputs.components]
-        pooled = Units.pooled(weights, parts, rounding_error(promote(net.prototype, inputs.means)[0]))
+        weights, (pooled, parts) = widen(inputs.weights), Units.pooled(net, inputs)
     else:
-        weights, parts = [1.0], [Units.under(net, inputs, spreads=True)]
-        pooled = parts[0]
+        pooled = Units.under(net, inputs, spreads=True)
+        weights, parts = [1.0], [pooled]
     equations = NeuronEquations(start, pooled.gate)
     # Nodes t (m, h) of a component's standardised preactivations, on panels that end at bounds and kinks and are narrow
     # enough for products of two basis functions.

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mlpoly.arrays import cast_like
-from mlpoly.inputs import Gaussian
+from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.networks import Layer
 from mlpoly.polynomials import DensePolynomial, RidgePolynomial, Source
 from mlpoly.records import map_arrays, replace
-from mlpoly.units import Units
+from mlpoly.units import Series, Units
 
 # From a network, a Gaussian and a degree to the best polynomial under that Gaussian, as a solver for mixtures needs it.
 Optimum = Callable[[Any, Gaussian, int], RidgePolynomial | DensePolynomial]
@@ -25,13 +25,12 @@ def fit_gaussian(net: Layer, inputs: Gaussian, degree: int) -> RidgePolynomial:
     """Optimal polynomial of a network under one Gaussian: sum_{k <= n} of the Hermite series of its units."""
     units = Units.under(net, inputs)
     series = units.expand(net.activation, degree)
-    if degree == 0:  # a constant has no second factor
-        units = replace(units, gate=None)
-    return RidgePolynomial(
-        *map_arrays((units, series), lambda a: cast_like(a, net.prototype)),
-        readout=net.readout,
-        bias=net.bias,
-        activation=net.activation,
-        inputs=inputs,
-        source=Source(net.activation.name, METHOD),
-    )
+    return ridge_polynomial(net, inputs, units, series, METHOD)
+
+
+def ridge_polynomial(net: Layer, inputs: Inputs, units: Units, series: Series, method: str) -> RidgePolynomial:
+    """The polynomial of a network with these units and series, in the network's dtype."""
+    units = units if series.degree else replace(units, gate=None)  # a constant has no second factor
+    arrays = map_arrays((units, series), lambda a: cast_like(a, net.prototype))
+    fields: dict[str, Any] = {"readout": net.readout, "bias": net.bias, "activation": net.activation, "inputs": inputs}
+    return RidgePolynomial(*arrays, **fields, source=Source(net.activation.name, method))

@@ -24,7 +24,8 @@ class FitReport(Tabular, Plottable):
         What the solver minimised, at the answer, summed over outputs: the misfit under a mixture, the mean squared
         error on samples; of fits from samples of a distribution the squared error of the optimum, estimated.
     excess, fvu : float or None
-        Estimates of the squared error beyond that of the optimum, and of the fraction of variance unexplained.
+        Estimates of the squared error beyond that of the optimum, and of the fraction of variance unexplained; on
+        samples that are few for their monomials, where each is left out of its fit.
     gradient : float or None
         Certificate of optimality: norm of the gradient of the squared error at the answer, relative to that at zero.
     converged : bool

@@ -1,7 +1,5 @@
 """What users pass as `inputs`: a distribution, or plain data, which mean the distribution of these samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

@@ -39,7 +39,14 @@ def largest_eigenpairs(apply: Callable[[Array], Array], start: Array, k: int) ->
             if basis.shape[1] + width > basis.shape[0]:
                 break  # no room for another block: restart from the best part
             # The residuals of the leading pairs span the next Krylov block.
-            fresh = _orthogonal(images[:, :width] - vectors[:, :width] * values[:width], basis)
+            fresh = images[:, :width] - vectors[:, :width] * values[:width]
+            # A converged column is noise after projection: scale it up, so that QR still finds a direction off the
+            # basis. Projecting twice is enough for full orthogonality.
+            for _ in range(3):
+                fresh = fresh - basis @ (basis.T @ fresh)
+                size = xp.sqrt(xp.sum(fresh * fresh, axis=0))
+                fresh = xp.linalg.qr(fresh / xp.where(size > 0, size, 1.0))[0]
+            fresh = fresh - basis @ (basis.T @ fresh)
             basis, image = xp.concat([basis, fresh], axis=1), xp.concat([image, apply(fresh)], axis=1)
             values, vectors, images = _ritz(basis, image)
         keep = min(k + width, vectors.shape[1])
@@ -56,15 +63,3 @@ def _ritz(basis: Array, image: Array) -> tuple[Array, Array, Array]:
 def _residual(values: Array, vectors: Array, images: Array) -> float:
     gap = np.linalg.norm(to_numpy(images - vectors * values), axis=0)
     return float(np.max(gap, initial=0.0) / max(float(np.max(np.abs(to_numpy(values)))), 1e-300))
-
-
-def _orthogonal(block: Array, basis: Array) -> Array:
-    """Orthonormal basis of a block, orthogonal to `basis`; projecting twice is enough for full orthogonality."""
-    xp = namespace(block=block)
-    # A converged column is noise after projection: scale it up, so that QR still finds a direction off the basis.
-    for _ in range(3):
-        block = block - basis @ (basis.T @ block)
-        size = xp.sqrt(xp.sum(block * block, axis=0))
-        block = block / xp.where(size > 0, size, 1.0)
-        block = xp.linalg.qr(block)[0]
-    return block - basis @ (basis.T @ block)

@@ -80,3 +80,10 @@ class LeastSquares:
             solved = xp.matrix_transpose(right) @ (stretch[..., None] * inner)
             solved = xp.where(well, direct, solved) if many else solved
         return solved * xp.matrix_transpose(safe_inverse(largest) * safe_inverse(sizes))
+
+    def certificate(self, values: Array) -> tuple[float, float]:
+        """Misfit of coefficients (t, o) of a single problem, and the norm of its gradient relative to that at zero."""
+        xp, basis, targets = namespace(values=values), self.factor[:, : self._terms], self.factor[:, self._terms :]
+        residual = basis @ values - targets
+        gradient, at_zero = (scalar(xp.linalg.vector_norm(basis.T @ a)) for a in (residual, targets))
+        return scalar(xp.sum(residual * residual)), gradient / max(at_zero, 1e-300)

@@ -1,7 +1,5 @@
 """The mean of a function given some of its inputs: partial dependence for dependent inputs (MATH 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -49,7 +47,7 @@ class ConditionalMean(Plottable):
             self.dim_out = net.dim_out
         self._set(net, inputs, given)
 
-    def at(self, given: np.ndarray) -> ConditionalMean:
+    def at(self, given: np.ndarray) -> "ConditionalMean":
         """The same for other inputs, without checking and widening everything again."""
         made = copy(self)
         made._set(self.net, self.inputs, given)

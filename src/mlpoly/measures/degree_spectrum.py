@@ -111,14 +111,15 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
 
 def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
     """The variance that least squares of degree k explains beyond that of degree k - 1, from one decomposition."""
-    checked_inputs(check_network(net), inputs)
+    checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:
             remedy = "lower degree, or use inputs=mlpoly.Gaussian.from_samples(x)"
             raise TooLargeError(f"degree {degree} on these samples has more than {MOST_MONOMIALS} monomials; {remedy}.")
-        sizes = np.bincount(multi_indices(int(rows.forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
-        terms, factor = int(sizes.sum()), rows.problem.factor
+        problem, forward = rows
+        sizes = np.bincount(multi_indices(int(forward.shape[0]), degree).sum(axis=1), minlength=degree + 1)
+        terms, factor = int(sizes.sum()), problem.factor
         xp = namespace(factor=factor)
         basis, rest = factor[:, :terms], factor[:, terms:]
         basis = basis * safe_inverse(xp.sqrt(xp.sum(basis * basis, axis=0)))

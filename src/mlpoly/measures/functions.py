@@ -1,7 +1,5 @@
 """Functions that measures are taken of: under each Gaussian of their inputs, and their outputs on data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

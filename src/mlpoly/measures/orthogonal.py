@@ -4,8 +4,6 @@ The products of orthonormal polynomials, one of each input, have mean zero and v
 mean given x_S is the part that has no other inputs, and its variance the sum of the squares of its coefficients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Data of continuous inputs have no two rows with the same x_S, so E[f | x_S] is t
 rows are left out in turn (jackknife), which shows how much the rows matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +31,7 @@ from mlpoly.polynomials import Polynomial
 
 GROUPS = 10
 _MOST, _HIGHEST = 1000, 8  # monomials and degree of a regression
-_ROWS = 10  # for each monomial, where the degree is chosen here
+_ROWS = 5  # for each monomial, where the degree is chosen here
 
 
 class Regression:
@@ -102,7 +100,7 @@ class Regression:
 
 
 def _degree_for(function: Any, dim: int, count: float) -> int:
-    """The degree of a polynomial, or the highest with ten rows for each monomial."""
+    """The degree of a polynomial, or the highest with five rows for each monomial."""
     own = function.degree if isinstance(function, Polynomial) else 0
     if own and math.comb(dim + own, own) <= min(_MOST, count / 2):
         return own

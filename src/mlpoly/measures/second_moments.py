@@ -1,7 +1,5 @@
 """First and second moments of a function's outputs under its inputs, without sampling (MATH 5)."""
 
-from __future__ import annotations
-
 from mlpoly.arrays import Array, cast_result, check_finite, to_numpy
 from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Independent, InputsLike, Samples, as_inputs, checked_inputs

@@ -1,7 +1,5 @@
 """Shapley values of one prediction under dependent inputs, from closed-form conditional means (MATH 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -45,8 +45,10 @@ def inner(
     otherwise both have the same number of outputs.
     """
     if isinstance(f, Expansion) and isinstance(g, Expansion):
-        if f is g and f.readout is None and times is None and not full:
-            return _of_units(f, degree)
+        if f is g and f.readout is None and times is None and not full:  # the outputs are the units: no pair is needed
+            xp, energy = namespace(variances=f.variances), energies(f.series(degree), f.units)[1:, ...]
+            rest = xp.clip(f.variances - xp.sum(energy, axis=0), 0, None)
+            return ByDegree(energy, rest, rest * 0 if f.beyond is None else f.beyond**2)
         return _over_pairs(f, g, times, degree, full)
     one, two = common(f, g)
     rows = one.covariances(two, times, full)
@@ -69,13 +71,6 @@ def common(f: AnyExpansion, g: AnyExpansion) -> tuple[Any, Any]:
     return one, two
 
 
-def _of_units(f: Expansion, degree: int) -> ByDegree:
-    """The units are the outputs, so that no pair is needed."""
-    xp, energy = namespace(variances=f.variances), energies(f.series(degree), f.units)[1:, ...]
-    rest = xp.clip(f.variances - xp.sum(energy, axis=0), 0, None)
-    return ByDegree(energy, rest, rest * 0 if f.beyond is None else f.beyond**2)
-
-
 def remainder_of(f: Expansion, g: Expansion) -> Callable[..., tuple[Array, Array | None]]:
     """The way to have covariances of the units beyond a degree: exact for two of a kind that has it, else by series."""
     if f.breaks is not None and g.breaks is not None:
@@ -96,8 +91,10 @@ def _over_pairs(
     xp = namespace(left=left)
     zero = left[:, 0] * 0
     zero = zero[:, None] * right[:, 0] if full else zero
-    head, tail, bound = [zero] * degree, zero, zero
-    one, two = f.series(degree), g.series(degree)
+    listed = min(degree, f.degree, g.degree)  # beyond the end of a polynomial there is nothing
+    ended = any(e.beyond is None and e.degree <= degree for e in (f, g))
+    head, tail, bound = [zero] * listed, zero, zero
+    one, two = f.series(listed), g.series(listed)
 
     def read(rows: slice, columns: slice, chunk: Array, absolute: bool = False) -> Array:
         """W M V' for a chunk M of the covariances of the units, or its diagonal; half of it on the diagonal of M."""
@@ -110,8 +107,10 @@ def _over_pairs(
     with progress_bar("pairs of hidden units", angle_count(f.units, g.units)) as update:
         for done, (rows, columns, chunk) in enumerate(angles(f.units, g.units, times, own)):
             update(done, "")
-            each = terms(one.rows(rows), two.columns(columns), chunk, degree)
+            each = terms(one.rows(rows), two.columns(columns), chunk, listed)
             head = [h + read(rows, columns, term) for h, term in zip(head, each, strict=True)]
+            if ended:
+                continue
             matrix, error = remainder(f, g, rows, columns, chunk, degree, own)
             tail = tail + read(rows, columns, matrix)
             if error is not None:
@@ -120,4 +119,5 @@ def _over_pairs(
         *head, tail, bound = (a + a.T if full else 2 * a for a in (*head, tail, bound))
     if own and not full:
         tail = xp.clip(tail, 0, None)
+    head += [zero] * (degree - listed)
     return ByDegree(xp.stack(head) if head else zero[None, ...][:0, ...], tail, bound)

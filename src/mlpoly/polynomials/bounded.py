@@ -1,7 +1,5 @@
 """Polynomials of neurons that continue as straight lines beyond a bound (MATH 4c)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import field, fields
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, add_product, cast_like, namespace, readable, scalar, widen
+from mlpoly.arrays import Array, add_product, namespace, readable, scalar, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion
 from mlpoly.polynomials.fields import check_shapes, store_floats
@@ -124,12 +122,12 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def _truncated(self, degree: int) -> BoundedPolynomial:
+    def _truncated(self, degree: int) -> "BoundedPolynomial":
         # Lines have degree 1, and degree 2 when multiplied by e.
         slopes, steep = self.slopes if degree else self.slopes * 0, self.gate_slopes if degree >= 2 else None
         return replace(super()._truncated(degree), slopes=slopes, gate_slopes=steep)
 
-    def bounded(self, bound: float) -> BoundedPolynomial:
+    def bounded(self, bound: float) -> "BoundedPolynomial":
         """The same polynomial with lines beyond another bound."""
         return self.polynomial.bounded(bound)
 
@@ -167,14 +165,14 @@ class BoundedPolynomial(NeuronPolynomial):
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def _scaled(self, factor: Any) -> BoundedPolynomial:
+    def _scaled(self, factor: Any) -> "BoundedPolynomial":
         scaled = super()._scaled(factor)
         if self.readout is not None:
             return scaled
         lines = None if self.gate_slopes is None else self.gate_slopes * factor
         return replace(scaled, slopes=self.slopes * factor, gate_slopes=lines)
 
-    def _plus(self, other: BoundedPolynomial) -> BoundedPolynomial:
+    def _plus(self, other: "BoundedPolynomial") -> "BoundedPolynomial":
         """Sum, with the neurons of both side by side."""
         xp = namespace(left=self.bounds, right=other.bounds)
         lines = [p.slopes * 0 if p.gate_slopes is None else p.gate_slopes for p in (self, other)]
@@ -186,7 +184,7 @@ class BoundedPolynomial(NeuronPolynomial):
             gate_slopes=xp.concat(lines, axis=1) if gated else None,
         )
 
-    def _absorbed(self, other: Any) -> BoundedPolynomial | None:
+    def _absorbed(self, other: Any) -> "BoundedPolynomial | None":
         """Sum with a ridge polynomial, whose neurons have no bounds."""
         if not isinstance(other, RidgePolynomial):
             return None
@@ -201,38 +199,6 @@ def check_bound(bound: Any) -> float:
     if isinstance(bound, bool) or not isinstance(bound, Real) or not 0 < float(bound) < math.inf:
         raise ValueError(f"bound must be a positive number of standard deviations, such as 4.0, got {bound!r}.")
     return float(bound)
-
-
-def chords(poly: RidgePolynomial, bound: float) -> tuple[Array, Array, Array | None]:
-    """Bounds (h,) and slopes (2, h) of P and of Q for the neurons of a polynomial, from its network's activation.
-
-    The slope is that of the chord from one bound to two bounds away from the mean, not of the tangent at the bound: it
-    follows the activation even where that still bends. A gated unit is act(y) z with z = mean + slope t + e; in z, t
-    stops at the bound, and P has the slope of act(y) times z without e.
-    """
-    bound, units, activation = check_bound(bound), map_arrays(poly.units, widen), poly.activation
-    if activation is None:
-        raise ValueError(
-            "this polynomial does not know the activation that its lines should follow: its neurons were fitted "
-            "together, it was fine-tuned, made by arithmetic, or read from a file whose activation is not registered. "
-            "Call bounded() on that of mlpoly.fit, or pass bound= to mlpoly.fit."
-        )
-    xp = namespace(shifts=units.shifts)
-    means, scales = units.means, units.scales
-
-    def slope(sign: float) -> Array:
-        near, far = (activation(means + sign * k * bound * scales) for k in (1, 2))
-        return (far - near) * (sign / bound)
-
-    slopes = xp.stack([slope(-1.0), slope(1.0)])
-    gate_slopes = None
-    if units.gate is not None and poly.degree > 0:
-        middle, along = units.gate.means, bound * units.gate.slopes
-        gate_slopes, slopes = slopes, slopes * xp.stack([middle - along, middle + along])
-    like = poly.series.plain
-    lines = cast_like(slopes if poly.degree else slopes * 0, like)
-    keep_gate = gate_slopes is not None and poly.degree >= 2
-    return cast_like(scales * 0 + bound, like), lines, cast_like(gate_slopes, like) if keep_gate else None
 
 
 def _line(slopes: Array, excess: Array) -> Array:

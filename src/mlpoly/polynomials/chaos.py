@@ -1,7 +1,5 @@
 """Polynomial chaos: a sum of products of Hermite polynomials in whitened coordinates, any degree in few inputs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import cached_property
@@ -97,7 +95,7 @@ class ChaosPolynomial(Polynomial):
         xp = namespace(values=values)
         return xp.moveaxis(xp.tensordot(values, features, axes=1), 0, -1)
 
-    def _truncated(self, degree: int) -> ChaosPolynomial:
+    def _truncated(self, degree: int) -> "ChaosPolynomial":
         rows = np.flatnonzero(self.table.sum(axis=1) <= degree)
         values = take_rows(self.values.T, rows).T
         known = {"inputs": self.inputs, "output_names": self.output_names, "source": Source(self.source.activation)}
@@ -131,19 +129,17 @@ class ChaosPolynomial(Polynomial):
         columns: dict[tuple[int, ...], Array] = {}
         keys = [tuple(sorted(key)) for key in itertools.product(range(self.whitener.shape[0]), repeat=k)]
         for key in dict.fromkeys(keys):
-            columns[key] = self._sum(at, *self._differentiated(key)) / math.factorial(k)
+            taken = np.bincount(np.asarray(key, dtype=int), minlength=self.table.shape[1])
+            used = np.flatnonzero(taken)
+            rows = np.flatnonzero((self.table[:, used] >= taken[used]).all(axis=1))
+            exponents, values = self.table[:1] * 0, self.values[:, :1] * 0  # where nothing is left
+            if rows.size:
+                squares = (math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used) for i in rows)
+                exponents, factors = self.table[rows] - taken, constant(list(map(math.sqrt, squares)), self.values)
+                values = take_rows(self.values.T, rows).T * factors
+            columns[key] = self._sum(at, exponents, values) / math.factorial(k)
         out = [columns[key] for key in keys]
         return xp.stack(out, axis=-1) if out else self._sum(at, self.table, self.values)[..., None][..., :0]
-
-    def _differentiated(self, chosen: tuple[int, ...]) -> tuple[np.ndarray, Array]:
-        """Exponents and coefficients of the derivative with respect to the chosen coordinates of z."""
-        taken = np.bincount(np.asarray(chosen, dtype=int), minlength=self.table.shape[1])
-        used = np.flatnonzero(taken)
-        rows = np.flatnonzero((self.table[:, used] >= taken[used]).all(axis=1))
-        if rows.size == 0:
-            return self.table[:1] * 0, self.values[:, :1] * 0
-        factors = [math.sqrt(math.prod(math.perm(self.exponents[i][j], int(taken[j])) for j in used)) for i in rows]
-        return self.table[rows] - taken, take_rows(self.values.T, rows).T * constant(factors, self.values)
 
     def tensor_numbers(self, k: int) -> int:
         """Number of entries of the tensor in input and in whitened coordinates."""
@@ -158,7 +154,7 @@ class ChaosPolynomial(Polynomial):
         own = ladder(coordinates.kept, self.degree)
         return Products(coordinates, own, self.in_products(widen(inputs.mean), coordinates.back, own))
 
-    def averaged(self, noise: Gaussian) -> ChaosPolynomial:
+    def averaged(self, noise: Gaussian) -> "ChaosPolynomial":
         """The polynomial x -> E[p(x + u)] for u of mean zero, in the widest precision: exp(D'LD / 2) p.
 
         L is the covariance of the noise of z, and D_j he_a = sqrt(a_j) he_{a - 1_j}.
@@ -188,31 +184,31 @@ class ChaosPolynomial(Polynomial):
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def _scaled(self, factor: Any) -> ChaosPolynomial:
+    def _scaled(self, factor: Any) -> "ChaosPolynomial":
         return replace(self, values=self.values * factor)
 
-    def _shifted(self, by: Array) -> ChaosPolynomial:
+    def _shifted(self, by: Array) -> "ChaosPolynomial":
         return self._with_terms(self.table[:1] * 0, by[:, None])
 
-    def _mapped(self, matrix: Array) -> ChaosPolynomial:
+    def _mapped(self, matrix: Array) -> "ChaosPolynomial":
         return replace(self, values=matrix @ self.values)
 
-    def _precomposed(self, factors: Array, offset: Array) -> ChaosPolynomial:
+    def _precomposed(self, factors: Array, offset: Array) -> "ChaosPolynomial":
         center = cast_like((widen(self.center) - offset) / factors, self.center)
         return replace(self, center=center, whitener=cast_like(self.whitener * factors, self.whitener))
 
-    def _plus(self, other: ChaosPolynomial) -> ChaosPolynomial:
+    def _plus(self, other: "ChaosPolynomial") -> "ChaosPolynomial":
         same = [(self.center, other.center), (self.whitener, other.whitener)]
         if all(a is b or (readable(a, b) and a.shape == b.shape and bool((a == b).all())) for a, b in same):
             return self._with_terms(other.table, other.values)
         return sum_in_products(self, other, self.center)
 
-    def _absorbed(self, other: Polynomial) -> ChaosPolynomial | None:
+    def _absorbed(self, other: Polynomial) -> "ChaosPolynomial | None":
         if isinstance(other, DensePolynomial) and max(self.degree, other.degree) <= 2:
             return None  # the dense form represents the sum, and is cheaper to evaluate
         return sum_in_products(self, other, self.center)
 
-    def _with_terms(self, exponents: np.ndarray, values: Array) -> ChaosPolynomial:
+    def _with_terms(self, exponents: np.ndarray, values: Array) -> "ChaosPolynomial":
         """The polynomial plus products of the same coordinates with exponents (s, r) and coefficients (o, s)."""
         known: dict[tuple[int, ...], int] = {}
         for j, row in enumerate(map(tuple, exponents.tolist())):

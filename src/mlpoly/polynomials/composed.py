@@ -1,7 +1,5 @@
 """Polynomials of polynomials: one for every layer of a deep network (MATH 9)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable
@@ -102,7 +100,7 @@ class ComposedPolynomial(Polynomial):
         return any(stage.piecewise for stage in self.stages)
 
     @property
-    def polynomial(self) -> ComposedPolynomial:
+    def polynomial(self) -> "ComposedPolynomial":
         """The polynomial without bounds."""
         if not self.piecewise:
             return self
@@ -222,11 +220,11 @@ class ComposedPolynomial(Polynomial):
 
     # -- other forms --------------------------------------------------------------------------------------------------
 
-    def _truncated(self, degree: int) -> ComposedPolynomial:
+    def _truncated(self, degree: int) -> "ComposedPolynomial":
         remedy = "mlpoly.fit(net, inputs, 2) gives the closest polynomial of low degree to the whole network"
         raise TypeError(f"a ComposedPolynomial of degree {self.degree} cannot be truncated; {remedy}.")
 
-    def bounded(self, bound: float) -> ComposedPolynomial:
+    def bounded(self, bound: float) -> "ComposedPolynomial":
         """The polynomial with straight lines beyond `bound` standard deviations of every preactivation; unguarded."""
         linear = [isinstance(stage, DensePolynomial) and stage.degree < 2 for stage in self.stages]
         made = (s if straight else s.bounded(bound) for s, straight in zip(self.stages, linear, strict=True))
@@ -235,23 +233,23 @@ class ComposedPolynomial(Polynomial):
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def _scaled(self, factor: Any) -> ComposedPolynomial:
+    def _scaled(self, factor: Any) -> "ComposedPolynomial":
         return self._with_last(lambda stage: stage._scaled(factor))
 
-    def _shifted(self, by: Array) -> ComposedPolynomial:
+    def _shifted(self, by: Array) -> "ComposedPolynomial":
         return self._with_last(lambda stage: stage._shifted(by))
 
-    def _mapped(self, matrix: Array) -> ComposedPolynomial:
+    def _mapped(self, matrix: Array) -> "ComposedPolynomial":
         return self._with_last(lambda stage: stage._mapped(matrix))
 
-    def _precomposed(self, factors: Array, offset: Array) -> ComposedPolynomial:
+    def _precomposed(self, factors: Array, offset: Array) -> "ComposedPolynomial":
         if not self.skip:
             return replace(self, stages=(self.stages[0]._precomposed(factors, offset), *self.stages[1:]))
         zero = self._origin  # the input is added to the outputs as it is: a stage of its own changes it
         scale = cast_like(factors[:, None] * eye(self.dim_in, factors), zero)
         return ComposedPolynomial((DensePolynomial(zero, cast_like(offset, zero), scale), self))
 
-    def _with_last(self, change: Callable[[Any], Any]) -> ComposedPolynomial:
+    def _with_last(self, change: Callable[[Any], Any]) -> "ComposedPolynomial":
         """The polynomial with a linear change of its outputs."""
         if self.skip:  # the outputs are those of a stage and x: a stage of its own changes them
             zero = self._origin
@@ -262,7 +260,7 @@ class ComposedPolynomial(Polynomial):
             guarded = (*guarded[:-1], change(self.applied[-1]).series)
         return replace(self, stages=stages, guarded=guarded)
 
-    def _plus(self, other: ComposedPolynomial) -> ComposedPolynomial:
+    def _plus(self, other: "ComposedPolynomial") -> "ComposedPolynomial":
         raise self._no_sum()
 
     def _absorbed(self, other: Polynomial) -> Polynomial | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from mlpoly.arrays import Array, namespace, widen
+from mlpoly.arrays import Array, cast_like, namespace, widen
 from mlpoly.inputs import Gaussian
 from mlpoly.moments import Expansion
 from mlpoly.polynomials.neurons import NeuronPolynomial, derivative
@@ -43,13 +43,33 @@ class RidgePolynomial(NeuronPolynomial):
         """The polynomial with straight lines beyond `bound` standard deviations of each preactivation (MATH 4c).
 
         Away from the data a polynomial explodes while an activation is almost straight. Every neuron continues from its
-        value at the bound with the slope of the network's activation between one and two bounds.
+        value at the bound with the slope of the network's activation between one and two bounds: not of the tangent at
+        the bound, as the activation may still bend there.
         """
-        from mlpoly.polynomials.bounded import BoundedPolynomial, chords  # imports this module
+        from mlpoly.polynomials.bounded import BoundedPolynomial, check_bound  # imports this module
 
-        bounds, slopes, gate_slopes = chords(self, bound)
+        bound, units, activation = check_bound(bound), map_arrays(self.units, widen), self.activation
+        if activation is None:
+            raise ValueError(
+                "this polynomial does not know the activation that its lines should follow: its neurons were fitted "
+                "together, it was fine-tuned, made by arithmetic, or read from a file whose activation is not "
+                "registered. Call bounded() on that of mlpoly.fit, or pass bound= to mlpoly.fit."
+            )
+        xp, chords = namespace(shifts=units.shifts), []
+        for sign in (-1.0, 1.0):
+            near, far = (activation(units.means + sign * k * bound * units.scales) for k in (1, 2))
+            chords.append((far - near) * (sign / bound))
+        slopes, gate_slopes = xp.stack(chords), None
+        if units.gate is not None and self.degree > 0:
+            # A gated unit is act(y) z with z = mean + slope t + e; in z, t stops at the bound, and P has the slope of
+            # act(y) times z without e.
+            middle, along = units.gate.means, bound * units.gate.slopes
+            gate_slopes, slopes = slopes, slopes * xp.stack([middle - along, middle + along])
+        slopes = slopes if self.degree else slopes * 0
+        lines = {"bounds": units.scales * 0 + bound, "slopes": slopes}
+        lines |= {"gate_slopes": gate_slopes} if self.degree >= 2 and gate_slopes is not None else {}
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return trusted(BoundedPolynomial, **own, bounds=bounds, slopes=slopes, gate_slopes=gate_slopes)
+        return trusted(BoundedPolynomial, **own, **{name: cast_like(a, self.series.plain) for name, a in lines.items()})
 
     def rebase(self, inputs: Gaussian, near: Units | None = None) -> RidgePolynomial:
         """The same polynomial with t_i standard normal under `inputs`; `near` may be units under these."""

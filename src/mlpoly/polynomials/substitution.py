@@ -4,8 +4,6 @@ A power series in x, up to degree k, is a list of k + 1 arrays: the symmetric co
 value, with the entries of `mlpoly.polynomials.symmetric` in columns.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -6,14 +6,6 @@ from mlpoly.propagation.propagate import LayerMoments, Propagation, propagate
 from mlpoly.propagation.third_cumulants import ThirdCumulants, takes_third_cumulants
 
 __all__ = [
-    "Closure",
-    "FirstTerms",
-    "LayerMoments",
-    "Propagation",
-    "State",
-    "ThirdCumulants",
-    "coordinates",
-    "expand",
-    "propagate",
-    "takes_third_cumulants",
-]
+    "Closure", "FirstTerms", "LayerMoments", "Propagation", "State", "ThirdCumulants", "coordinates", "expand",
+    "propagate", "takes_third_cumulants",
+]  # fmt: skip

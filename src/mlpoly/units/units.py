@@ -12,27 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import (
-    Array,
-    add_product,
-    cast_like,
-    chunks,
-    decidable,
-    differentiated,
-    interchangeable,
-    namespace,
-    no_gradients,
-    on_cpu,
-    promote,
-    quadratic_forms,
-    readable,
-    safe_inverse,
-    safe_root,
-    stop_gradient,
-    to_numpy,
-    widen,
-)
-from mlpoly.inputs import Gaussian
+from mlpoly.arrays import Array, chunks, differentiated, interchangeable, namespace, no_gradients, quadratic_forms
+from mlpoly.arrays.gaps import add_product, safe_inverse, safe_root, stop_gradient
+from mlpoly.arrays.namespace import decidable, on_cpu, readable
+from mlpoly.arrays.placement import cast_like, promote, rounding_error, to_numpy, widen
+from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.networks import Forms, Layer
 from mlpoly.records import record, replace
 from mlpoly.special import times_line
@@ -122,12 +106,13 @@ class Units:
         return replace(made, gate=Gate(gates.weights, xp.concat(gate_shifts), slopes, forms.gate_bias, left))
 
     @classmethod
-    def pooled(cls, weights: Array, parts: "Sequence[Units]", rounding: float) -> "Units":
-        """Units under a mixture of these weights (c,), by the law of total covariance.
+    def pooled(cls, layer: Layer, inputs: GaussianMixture) -> "tuple[Units, list[Units]]":
+        """Units of a layer under a mixture, by the law of total covariance, and those under each component.
 
-        They are made of the units under each component, with the spreads of their gates. A spread below the relative
-        `rounding` error of the moments counts as zero.
+        A spread below the relative rounding error of the moments counts as zero.
         """
+        weights, parts = widen(inputs.weights), [cls.under(layer, g, spreads=True) for g in inputs.components]
+        rounding = rounding_error(promote(layer.prototype, inputs.means)[0])
 
         def total(values: Sequence[Array]) -> Array:
             return sum((weights[c] * value for c, value in enumerate(values)), start=0.0)
@@ -138,7 +123,7 @@ class Units:
         made = cls(parts[0].directions, shifts, scales, parts[0].bias)
         gates = [u.gate for u in parts if u.gate is not None]
         if not gates:
-            return made
+            return made, parts
         xp = namespace(weights=weights)
         gate_shifts = total([g.shifts for g in gates])
         gate_gaps = [g.shifts - gate_shifts for g in gates]
@@ -147,7 +132,8 @@ class Units:
         variance = total([g.spreads**2 + g.slopes**2 + other**2 for _, g, _, other in pairs])
         left = variance - slopes**2
         left = safe_root(xp.where(left > 100 * rounding * variance, left, 0.0))
-        return replace(made, gate=Gate(gates[0].directions, gate_shifts, slopes, gates[0].bias, left))
+        gate = Gate(gates[0].directions, gate_shifts, slopes, gates[0].bias, left)
+        return replace(made, gate=gate), parts
 
     @property
     def forms(self) -> Forms:
@@ -296,18 +282,15 @@ class _Rows:
     """Rows of weights, over powers of two where their products with a covariance may leave the range of floats."""
 
     def __init__(self, weights: Array, size: Array) -> None:
-        self.weights, self.size = weights, size
-        self.plain = decidable(weights, size) and self._moderate()
-
-    def _moderate(self) -> bool:
-        """Whether sums of w_i S_ij w_j keep half of the range of exponents for entries that are smaller."""
-        xp = namespace(weights=self.weights)
-        with no_gradients(self.weights):
-            largest, size = promote(xp.linalg.vector_norm(self.weights, ord=math.inf, axis=1), self.size)
-            low = float(xp.finfo(largest.dtype).smallest_normal) ** 0.125
-            sizes = xp.concat([xp.where(largest == 0, size, largest), xp.reshape(size, (1,))])
-            smallest, largest = (float(a) for a in to_numpy(xp.stack([xp.min(sizes), xp.max(sizes)])))
-        return low <= smallest and largest <= 1 / low
+        self.weights, self.size, self.plain = weights, size, decidable(weights, size)
+        if self.plain:  # whether sums of w_i S_ij w_j keep half of the range of exponents for entries that are smaller
+            xp = namespace(weights=weights)
+            with no_gradients(weights):
+                largest, size = promote(xp.linalg.vector_norm(weights, ord=math.inf, axis=1), size)
+                low = float(xp.finfo(largest.dtype).smallest_normal) ** 0.125
+                sizes = xp.concat([xp.where(largest == 0, size, largest), xp.reshape(size, (1,))])
+                smallest, most = (float(a) for a in to_numpy(xp.stack([xp.min(sizes), xp.max(sizes)])))
+            self.plain = low <= smallest and most <= 1 / low
 
     def __getitem__(self, part: slice) -> tuple[Array, Array | None]:
         """Rows (m, d) over their scale, and that scale (m,), their own size times that of the inputs, or None for 1."""

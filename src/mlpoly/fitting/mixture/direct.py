@@ -4,7 +4,7 @@ A component's matrix B re-expands the products of Hermite polynomials of the mix
 own, by recurrence: no moment is ever enumerated.
 """
 
-from mlpoly.arrays import Array, astype, namespace, rounding_error, scalar, widen
+from mlpoly.arrays import Array, astype, namespace, rounding_error, widen
 from mlpoly.fitting.gaussian import Optimum, fit_gaussian
 from mlpoly.fitting.report import UNDER_A_MIXTURE, FitReport
 from mlpoly.inputs import Coordinates, GaussianMixture
@@ -55,15 +55,7 @@ def solve_directly(
             f"degree, use method='neuronwise', or compute in float64."
         )
     values = problem.solve(rounding_error(net.prototype))
-    terms = len(basis.exponents)
-    reached, targets = problem.factor[:, :terms], problem.factor[:, terms:]
-    residual = reached @ values - targets
-    gradient, at_zero = (scalar(xp.linalg.vector_norm(reached.T @ a)) for a in (residual, targets))
-    report = FitReport(
-        UNDER_A_MIXTURE,
-        "solved directly, by orthogonal transformations",
-        misfit=scalar(xp.sum(residual * residual)),
-        gradient=gradient / max(at_zero, 1e-300),
-        details={"gain_left": 0.0, "kept": whitening.kept, "dropped": whitening.dropped},
-    )
-    return values, report
+    misfit, gradient = problem.certificate(values)
+    details = {"gain_left": 0.0, "kept": whitening.kept, "dropped": whitening.dropped}
+    summary = "solved directly, by orthogonal transformations"
+    return values, FitReport(UNDER_A_MIXTURE, summary, misfit, gradient=gradient, details=details)

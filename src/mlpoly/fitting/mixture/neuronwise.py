@@ -7,13 +7,13 @@ re-expands the pooled Hermite basis in the component's own.
 import math
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, cast_like, namespace, promote, rounding_error, safe_inverse, widen
-from mlpoly.fitting.gaussian import fit_gaussian
+from mlpoly.arrays import Array, namespace, rounding_error, safe_inverse, widen
+from mlpoly.fitting.gaussian import fit_gaussian, ridge_polynomial
 from mlpoly.inputs import Gaussian, GaussianMixture
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.networks import Layer
-from mlpoly.polynomials import RidgePolynomial, Source
-from mlpoly.records import map_arrays, replace
+from mlpoly.polynomials import RidgePolynomial
+from mlpoly.records import replace
 from mlpoly.special import times_line
 from mlpoly.units import Series, Units
 
@@ -25,9 +25,7 @@ def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) 
     if isinstance(inputs, Gaussian):
         return fit_gaussian(net, inputs, degree)
     weights, like = widen(inputs.weights), net.prototype
-    xp = namespace(weights=weights)
-    parts = [Units.under(net, g, spreads=True) for g in inputs.components]
-    pooled = Units.pooled(weights, parts, rounding_error(promote(like, inputs.means)[0]))
+    xp, (pooled, parts) = namespace(weights=weights), Units.pooled(net, inputs)
     systems = [_system(net.activation, pooled, own, degree) for own in parts]
     # A basis function that overflows on some component could not be evaluated there either: its coefficient is zero.
     usable = systems[0][0][:1, ...] == systems[0][0][:1, ...]
@@ -41,15 +39,8 @@ def fit_neuronwise(net: Layer, inputs: Gaussian | GaussianMixture, degree: int) 
     gate, gated = pooled.gate, None
     if gate is not None and degree:
         gated = solved[degree + 1 :, ...] * safe_inverse(gate.spreads)
-    units = replace(pooled, gate=None if gate is None or not degree else replace(gate, spreads=None))
-    return RidgePolynomial(
-        *map_arrays((units, Series(solved[: degree + 1, ...], gated)), lambda a: cast_like(a, like)),
-        readout=net.readout,
-        bias=net.bias,
-        activation=net.activation,
-        inputs=inputs,
-        source=Source(net.activation.name, METHOD),
-    )
+    units = replace(pooled, gate=None if gate is None else replace(gate, spreads=None))
+    return ridge_polynomial(net, inputs, units, Series(solved[: degree + 1, ...], gated), METHOD)
 
 
 def _system(activation: Activation, pooled: Units, own: Units, degree: int) -> tuple[Array, Array]:

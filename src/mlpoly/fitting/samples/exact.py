@@ -6,7 +6,7 @@ transformations, chunk by chunk: normal equations would square the condition num
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +25,8 @@ from mlpoly.polynomials import ChaosPolynomial, RidgePolynomial, Source
 
 METHOD = "least squares on samples"
 _NUMBERS = 2**24  # values of monomials held at once
+_FEW, _MOST_LEFT_OUT = 10, 2000  # samples for each monomial, and monomials, for which samples are left out
 _NOISE = 10  # rounding errors that may add up to a standard deviation which should be zero
-
-
-class Regression(NamedTuple):
-    """A network on samples beside the products he_a(z), |a| <= degree, of z = forward (x - center)."""
-
-    problem: LeastSquares  # in t products, ordered by degree, with o outputs
-    center: Array  # (d,)
-    forward: Array  # (r, d)
 
 
 def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial | RidgePolynomial:
@@ -53,23 +46,50 @@ def fit_samples(net: Network, inputs: Samples, degree: int) -> ChaosPolynomial |
                 )
             together: Any = fit_joint(net, inputs, degree)
             return together
-        problem, center, forward = rows
+        problem, forward = rows
         exponents = multi_indices(int(forward.shape[0]), degree)
         terms, used = len(exponents), _used(inputs)
         values = problem.solve(rounding_error(net.prototype), noise=_NOISE * terms)
-        basis, targets = problem.factor[:, :terms], problem.factor[:, terms:]
-        residual = basis @ values - targets
-        xp = namespace(residual=residual)
-        size = scalar(xp.linalg.vector_norm(basis.T @ targets))
-        gradient = scalar(xp.linalg.vector_norm(basis.T @ residual)) / max(size, 1e-300)
-        error = scalar(xp.sum(residual * residual))
+        misfit, gradient = problem.certificate(values)
+        factor, missed = problem.factor, None
+        xp, targets = namespace(factor=factor), factor[:, terms:]
+        apart = targets - factor[:, :1] @ (factor[:, :1].T @ targets) / xp.sum(factor[:, :1] ** 2)
+        variance = scalar(xp.sum(apart * apart))
+        if terms < used < _FEW * terms and terms <= _MOST_LEFT_OUT and variance > 0:
+            missed = _left_out(net, inputs, rows, exponents, values) / variance
+            if used < 2 * terms and missed > max(4 * misfit / variance, 1e-3):
+                warnings.warn(
+                    f"{used} samples are few for the {terms} monomials of degree {degree}: the polynomial leaves "
+                    f"{misfit / variance:.2g} of the variance on them, but {missed:.2g} where each sample is left out "
+                    f"of its fit (report.fvu). Use more samples or a lower degree.",
+                    stacklevel=5,
+                )
     kept = int(forward.shape[0])
     determined = "all determined" if problem.rank == terms else f"of which {problem.rank} determined"
     counts = {"samples": used, "terms": terms, "rank": problem.rank, "kept": kept, "dropped": inputs.dim - kept}
-    report = FitReport(METHOD, f"{terms} monomials, {determined}", misfit=error, gradient=gradient, details=counts)
-    center, forward, values = (astype(a, net.prototype.dtype) for a in (center, forward, values.T))
+    summary = f"{terms} monomials, {determined}"
+    report = FitReport(METHOD, summary, misfit, fvu=missed, gradient=gradient, details=counts)
+    center, forward, values = (astype(a, net.prototype.dtype) for a in (inputs.mean, forward, values.T))
     source = Source(net.activation_names, METHOD)
     return ChaosPolynomial(center, forward, exponents, values, inputs=inputs, report=report, source=source)
+
+
+def _left_out(
+    net: Network, inputs: Samples, rows: tuple[LeastSquares, Array], exponents: np.ndarray, values: Array
+) -> float:
+    """Mean squared error on samples left out of the fit one at a time: residuals over one less the leverage."""
+    problem, forward = rows
+    xp = namespace(values=values)
+    _, sizes, right = xp.linalg.svd(problem.factor[:, : len(exponents)], full_matrices=False)
+    kept = sizes > 10 * len(exponents) * float(xp.finfo(sizes.dtype).eps) * xp.max(sizes)
+    root = right.T * xp.where(kept, 1 / xp.where(kept, sizes, 1.0), 0.0)
+    total = 0.0
+    for x, weights in inputs.chunks(max(1, _NUMBERS // len(exponents))):
+        features = products((widen(x) - inputs.mean) @ forward.T, exponents).T
+        leverage = weights * xp.sum((features @ root) ** 2, axis=1, keepdims=True)
+        missed = (widen(net(x)) - features @ values) / xp.clip(1 - leverage, 1e-6, None)
+        total += scalar(xp.sum(weights * missed**2))
+    return total
 
 
 def _used(inputs: Samples) -> int:
@@ -77,10 +97,11 @@ def _used(inputs: Samples) -> int:
     return inputs.count if inputs.weights is None else int(np.count_nonzero(to_numpy(inputs.weights)))
 
 
-def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> Regression | None:
-    """Network and products on all samples; None where there are more than 10^4 products.
+def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -> tuple[LeastSquares, Array] | None:
+    """Network beside the products he_a(z), ordered by degree, of z = forward (x - mean), and `forward` (r, d).
 
-    With `warn`, samples that are too few for the products are reported before the work begins.
+    None where there are more than 10^4 products. With `warn`, samples that are too few for the products are reported
+    before the work begins.
     """
     if not readable(net.prototype, inputs.prototype):
         raise TypeError("least squares on samples finds its rank by value; call it outside jax.jit and torch.compile.")
@@ -110,7 +131,7 @@ def regression(net: Network, inputs: Samples, degree: int, warn: bool = False) -
             f"the network or a monomial of degree {degree} overflows on some sample; lower the degree, drop samples "
             f"far from the others, or compute in float64."
         )
-    return Regression(problem, inputs.mean, forward)
+    return problem, forward
 
 
 def _whitener(inputs: Samples, most: int) -> Array | None:

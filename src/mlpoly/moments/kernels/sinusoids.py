@@ -25,26 +25,11 @@ def remainder(
 ) -> tuple[Array, None]:
     """Covariance of chunks of two families of sines and cosines at all degrees above `degree`; nothing is truncated."""
     assert one.activation is not None and two.activation is not None
-    total = wave_covariances(one.activation, one.units, two.activation, two.units, rows, columns, angles.rho)
+    xp, rho, name = namespace(rho=angles.rho), angles.rho, one.activation.name
     left, right = one.series(degree).rows(rows), two.series(degree).columns(columns)
-    return total - terms_between(left, right, angles, 0, degree), None
-
-
-def wave_variances(activation: Activation, units: Units) -> Array:
-    """Variance of act(y_i) of plain units, (h,), without loss of digits where it is small."""
-    xp = namespace(means=units.means)
-    square = units.scales**2
-    double = xp.exp(-square) * xp.cos(2 * units.means)
-    return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
-
-
-def wave_covariances(
-    left: Activation, one: Units, right: Activation, two: Units, rows: slice, columns: slice, rho: Array
-) -> Array:
-    """Covariance of left(y_i) and right(y_j) of two chunks of plain units, (a, b)."""
-    xp = namespace(rho=rho)
-    mi, mj = one.means[rows][:, None], two.means[columns][None, :]
-    si, sj = one.scales[rows][:, None], two.scales[columns][None, :]
+    listed = terms_between(left, right, angles, 0, degree)
+    mi, mj = one.units.means[rows][:, None], two.units.means[columns][None, :]
+    si, sj = one.units.scales[rows][:, None], two.units.scales[columns][None, :]
     product = rho * si * sj
     # Half the variances of y_i - y_j and y_i + y_j, without cancellation at rho = +-1, and of both if independent.
     apart = (si - sj) ** 2 / 2 + si * sj * (1 - rho)
@@ -56,9 +41,17 @@ def wave_covariances(
     above, below = xp.where(positive, product, 0.0), xp.where(positive, 0.0, product)
     less = xp.where(positive, -xp.expm1(-above), xp.expm1(below))
     slow, fast = xp.exp(-xp.minimum(apart, alone)) * less, -xp.exp(-xp.minimum(together, alone)) * less
-    if left.name == right.name:
+    if name == two.activation.name:
         slow, fast = slow * xp.cos(mi - mj), fast * xp.cos(mi + mj)
-        return (slow - fast if left.name == "sin" else slow + fast) / 2
+        return (slow - fast if name == "sin" else slow + fast) / 2 - listed, None
     # sin(a) cos(b) = (sin(a + b) + sin(a - b)) / 2
-    difference = xp.sin(mi - mj) if left.name == "sin" else xp.sin(mj - mi)
-    return (slow * difference + fast * xp.sin(mi + mj)) / 2
+    difference = xp.sin(mi - mj) if name == "sin" else xp.sin(mj - mi)
+    return (slow * difference + fast * xp.sin(mi + mj)) / 2 - listed, None
+
+
+def wave_variances(activation: Activation, units: Units) -> Array:
+    """Variance of act(y_i) of plain units, (h,), without loss of digits where it is small."""
+    xp = namespace(means=units.means)
+    square = units.scales**2
+    double = xp.exp(-square) * xp.cos(2 * units.means)
+    return -0.5 * xp.expm1(-square) * (1 + double if activation.name == "sin" else 1 - double)
