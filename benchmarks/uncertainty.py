@@ -1,9 +1,9 @@
 """Polynomial chaos of networks beside chaospy and OpenTURNS: mean, variance, Sobol indices, error and time.
 
 Two tanh networks: one trained on Ishigami's function under uniform inputs, one on the deflection of a beam with a
-lognormal load. Everybody finds a polynomial of the same total degree of the network itself, with one thread; the time is that of the
-polynomial, its moments and indices. The truth
-is a quadrature with 64 nodes of each input, Gauss-Legendre for uniform ones and Gauss-Hermite for lognormal ones.
+lognormal load. Everybody finds a polynomial of the same total degree of the network itself, with one thread; the time
+is that of the polynomial, its moments and indices. The truth is a quadrature with 64 nodes of each input,
+Gauss-Legendre for uniform ones and Gauss-Hermite for lognormal ones.
 """
 
 from __future__ import annotations

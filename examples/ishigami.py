@@ -34,7 +34,8 @@ def main(folder: Path | None = None) -> None:
     print("degree  terms  variance unexplained  on 1000 points")
     for degree, poly in polys.items():
         few = mp.fvu(net, poly, CUBE.sample(1000, seed=degree))
-        print(f"{degree:6d}  {len(poly.exponents):5d}  {poly.report.fvu:20.5f}  {few.total:.5f} +- {few.standard_error:.5f}")
+        print(f"{degree:6d}  {len(poly.exponents):5d}  {poly.report.fvu:20.5f}", end="")
+        print(f"  {few.total:.5f} +- {few.standard_error:.5f}")
     print(mp.second_moment(polys[8], CUBE))
     found = mp.sensitivity(polys[8], CUBE, interactions=True)
     print(found)
