@@ -60,9 +60,8 @@ class Marginal:
         """Scores and weights."""
         t, w = np.polynomial.legendre.leggauss(_NODES)
         # Legendre coefficients of the polynomial through the nodes: the last ones show whether it represents u.
-        transform = (np.polynomial.legendre.legvander(t, _NODES - 1) * w[:, None]).T * (np.arange(_NODES) + 0.5)[
-            :, None
-        ]
+        norms = np.arange(_NODES) + 0.5
+        transform = (np.polynomial.legendre.legvander(t, _NODES - 1) * w[:, None]).T * norms[:, None]
         edges = self._edges()
         middle = edges[np.abs(edges) <= _MIDDLE]
         edges = np.union1d(edges, np.arange(middle[0], middle[-1], 1 / 4))
