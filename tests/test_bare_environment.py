@@ -47,7 +47,7 @@ assert len(mp.eigenfeatures(poly, output=0, k=2).values) == 2
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributions(tmp_path_factory):
     """A folder with the source distribution, and the wheel that was built from it."""
     for module in ("build", "hatchling", "hatch_fancy_pypi_readme"):
         pytest.importorskip(module, reason="the extra dev is not installed")
@@ -59,7 +59,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.process
-def test_the_distributions_hold_the_package_and_nothing_else(distributions: Path) -> None:
+def test_the_distributions_hold_the_package_and_nothing_else(distributions):
     with zipfile.ZipFile(distributions / f"mlpoly-{__version__}-py3-none-any.whl") as wheel:
         names, about = set(wheel.namelist()), f"mlpoly-{__version__}.dist-info"
         assert names & PACKAGE == PACKAGE >= {"mlpoly/py.typed", "mlpoly/pages/toolkit/assets/page.css"}
@@ -73,7 +73,7 @@ def test_the_distributions_hold_the_package_and_nothing_else(distributions: Path
 
 
 @pytest.fixture(scope="module")
-def bare_python(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_python(distributions, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     python, wheel = folder / "venv" / "bin" / "python", next(distributions.glob("*.whl"))
@@ -86,14 +86,14 @@ def bare_python(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.process
-def test_core_alone_is_enough(bare_python: Path, tmp_path: Path) -> None:
+def test_core_alone_is_enough(bare_python, tmp_path):
     command = [str(bare_python), "-Ic", SCRIPT, __version__]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0 and run.stderr == "", run.stderr
 
 
 @pytest.mark.process
-def test_import_is_fast_and_silent(bare_python: Path, tmp_path: Path) -> None:
+def test_import_is_fast_and_silent(bare_python, tmp_path):
     code = "import time; b = time.process_time(); import mlpoly; print(time.process_time() - b)"
     runs = [
         subprocess.run([str(bare_python), "-IWerror", "-c", code], capture_output=True, text=True, cwd=tmp_path)
@@ -181,9 +181,7 @@ print(json.dumps(answers))
 
 @pytest.mark.process
 @pytest.mark.parametrize(("requests", "installed"), [(REQUESTS, ()), (COMMANDS, ("cli", "plots"))], ids=["bare", "cli"])
-def test_a_missing_library_is_named_with_its_extra(
-    requests: dict[str, str], installed: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_missing_library_is_named_with_its_extra(requests, installed, tmp_path):
     """In a process in which no optional library can be imported, or only those of two extras."""
     missing = [
         name for name, extra in EXTRAS.items() if extra not in installed and not (installed and name == "pandas")
@@ -198,7 +196,7 @@ def test_a_missing_library_is_named_with_its_extra(
         assert expected and "ModuleNotFoundError" not in answer, (request, answer)
 
 
-def test_every_import_is_declared() -> None:
+def test_every_import_is_declared():
     """What the package imports, anywhere in a file, is among its requirements, and not only pulled in by another."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     parts = {k: v for k, v in project["optional-dependencies"].items() if k not in ("dev", "docs", "bench")}
@@ -215,7 +213,7 @@ def test_every_import_is_declared() -> None:
                 assert offered & declared, f"{path} imports {top}, which pyproject.toml does not declare"
 
 
-def test_every_optional_library_has_its_extra() -> None:
+def test_every_optional_library_has_its_extra():
     """The table of the code is that of pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     packages = {"sklearn": "scikit-learn", "PIL": "pillow"}

@@ -56,12 +56,12 @@ print(json.dumps(printed))
 """
 
 
-def blocks(page: Path) -> list[tuple[str, str, str]]:
+def blocks(page):
     """Kind of mark, what it says, and code."""
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-def printed_by(codes: list[str], folder: Path) -> list[str]:
+def printed_by(codes, folder):
     environment = os.environ | {"MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-W", "error", "-c", RUNNER, json.dumps(codes)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
@@ -69,13 +69,13 @@ def printed_by(codes: list[str], folder: Path) -> list[str]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def expected(code: str) -> list[str]:
+def expected(code):
     """The comments behind prints that say what is printed."""
     found = re.findall(rf"^print\(.*\)  # ((?:{NUMBER}|[\[(]|\w+\().*)$", code, flags=re.MULTILINE)
     return [comment.split(": ")[0] for comment in found]
 
 
-def assert_prints(comment: str, output: str) -> None:
+def assert_prints(comment, output):
     """Every number of the comment is one of the output, rounded to the digits of the comment."""
     wanted, got = (re.findall(NUMBER, text) for text in (comment, output))
     assert any(
@@ -87,7 +87,7 @@ def assert_prints(comment: str, output: str) -> None:
     ), f"{comment!r} is not what was printed: {output}"
 
 
-def assert_printed(shown: str, output: str) -> None:
+def assert_printed(shown, output):
     """The same words, and the same numbers to 1 %: networks that are trained on a page differ a little by processor."""
     (words, wanted), (printed, got) = (
         (re.sub(NUMBER, "#", text).replace("-", "").split(), [float(n) for n in re.findall(NUMBER, text)])
@@ -96,7 +96,7 @@ def assert_printed(shown: str, output: str) -> None:
     assert words == printed and got == pytest.approx(wanted, rel=1e-2), f"the page shows\n{shown}\nnot\n{output}"
 
 
-def make_onnx(path: Path) -> None:
+def make_onnx(path):
     """A ReLU network with two hidden layers."""
     U, V, W = (", ".join(str(math.sin(i * n)) for i in range(n)) for n in (12, 16, 8))
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
@@ -114,7 +114,7 @@ def make_onnx(path: Path) -> None:
 MAKERS = {"model.onnx": make_onnx}
 
 
-def with_blocks() -> list:
+def with_blocks():
     """Pages that have Python blocks."""
     return [
         pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in SLOW else [])
@@ -125,7 +125,7 @@ def with_blocks() -> list:
 
 @pytest.mark.process
 @pytest.mark.parametrize("page", with_blocks())
-def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
+def test_blocks_run_in_order(page, tmp_path):
     codes = []
     for kind, said, code in blocks(page):
         if kind == "not run":
@@ -143,14 +143,14 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path) -> None:
             assert_printed(shown[code], output)
 
 
-def test_no_block_is_overlooked() -> None:
+def test_no_block_is_overlooked():
     """The patterns find every fence that says python or text, whatever stands before it."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert (len(blocks(page)), len(PRINTED.findall(text))) == (text.count("```py"), text.count("```text")), page
 
 
-def shell_blocks() -> list[tuple[str, list[list[str]]]]:
+def shell_blocks():
     """Why it is not run, if so, and the words of every command without comments, of every shell block."""
     pattern = re.compile(r"(?:<!-- not run: ([^\n]*) -->\n)?```sh\n(.*?)```", flags=re.DOTALL)
     found = [block for page in PAGES for block in pattern.findall(page.read_text(encoding="utf-8"))]
@@ -160,7 +160,7 @@ def shell_blocks() -> list[tuple[str, list[list[str]]]]:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_shell_blocks_run(tmp_path: Path) -> None:
+def test_shell_blocks_run(tmp_path):
     make_onnx(tmp_path / "model.onnx")
     rng = np.random.default_rng(0)
     rows = [f"{a},{b},{c},{int(a > b)}" for a, b, c in rng.normal(size=(200, 3))]
@@ -177,7 +177,7 @@ def test_shell_blocks_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_shell_blocks_name_targets_and_options_that_exist() -> None:
+def test_shell_blocks_name_targets_and_options_that_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     commands = [words for _, lines in shell_blocks() for words in lines]
     assert {words[0] for words in commands} == {"git", "make", "mlpoly", "pip"}
@@ -193,7 +193,7 @@ def test_shell_blocks_name_targets_and_options_that_exist() -> None:
         assert all(word in shown for word in words if word.startswith("--")), words
 
 
-def examples() -> list[str]:
+def examples():
     """Modules with examples in their docstrings."""
     files = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
     return [".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in files]
@@ -201,7 +201,7 @@ def examples() -> list[str]:
 
 @pytest.mark.usefixtures("scratch_registry")
 @pytest.mark.parametrize("module", examples())
-def test_examples_of_docstrings(module: str) -> None:
+def test_examples_of_docstrings(module):
     pyplot.switch_backend("agg")
     failed, tried = doctest.testmod(importlib.import_module(module))
     pyplot.close("all")
@@ -209,18 +209,18 @@ def test_examples_of_docstrings(module: str) -> None:
 
 
 @pytest.mark.process
-def test_activation_table_is_current() -> None:
+def test_activation_table_is_current():
     command = [sys.executable, str(ROOT / "tools" / "activation_table.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run: python tools/activation_table.py"
 
 
-def test_every_family_of_models_is_listed() -> None:
+def test_every_family_of_models_is_listed():
     page = (ROOT / "docs" / "language_models.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| ([^|]+) \| (plain|gated)", page, flags=re.MULTILINE))
     assert listed == {f.name: "gated" if len(f.first) == 2 or f.fused else "plain" for f in FAMILIES}
 
 
-def run_example(script: str, *words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_example(script, *words, folder, **environment):
     command = [sys.executable, str(ROOT / "examples" / script), *words]
     environment = {k: v for k, v in os.environ.items() if k != "MLPOLY_DATA"} | {"MPLBACKEND": "agg"} | environment
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
@@ -228,7 +228,7 @@ def run_example(script: str, *words: str, folder: Path, **environment: str) -> s
 
 @pytest.mark.process
 @pytest.mark.parametrize("script", ["mnist_mixture.py", "deep_mnist.py"])
-def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: Path) -> None:
+def test_an_example_without_its_data_says_so_in_one_line(script, tmp_path):
     run = run_example(script, folder=tmp_path, XDG_CACHE_HOME=str(tmp_path))
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1 and "Traceback" not in run.stderr, run.stderr
@@ -245,7 +245,7 @@ def test_an_example_without_its_data_says_so_in_one_line(script: str, tmp_path: 
         ("comparing.py", [f"compare-{name}.png" for name in ("checkpoints", "compressed", "distilled", "effects")]),
     ],
 )
-def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_path: Path) -> None:
+def test_an_example_that_brings_its_data_runs(script, made, tmp_path):
     run = run_example(script, str(tmp_path), folder=tmp_path)
     assert run.returncode == 0, run.stderr
     assert set(made) <= {path.name for path in tmp_path.iterdir() if path.stat().st_size > 1000}
@@ -253,7 +253,7 @@ def test_an_example_that_brings_its_data_runs(script: str, made: list[str], tmp_
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_example_of_encrypted_inference_runs(tmp_path: Path) -> None:
+def test_the_example_of_encrypted_inference_runs(tmp_path):
     run = run_example("encrypted.py", "--images", "3", folder=tmp_path)
     digits, labels = re.search(r"encrypted: digits \[([\d ]+)\], labels \[([\d ]+)\]", run.stdout).groups()
     assert digits == labels

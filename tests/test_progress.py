@@ -11,7 +11,7 @@ from mlpoly import progress_bars
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 

@@ -5,20 +5,19 @@ import shutil
 from pathlib import Path
 
 import markdown
-from support.browser import Browser
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 
-def test_the_mathematics_has_the_sections_that_the_code_cites() -> None:
+def test_the_mathematics_has_the_sections_that_the_code_cites():
     sections = set(re.findall(r"^##+ (\d+[a-z]?)\. ", (DOCS / "math.md").read_text(encoding="utf-8"), re.MULTILINE))
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     cited = {section for text in sources for section in re.findall(r"MATH (\d+[a-z]?)", text)}
     assert len(cited) > 10 and cited <= sections
 
 
-def test_all_formulas_are_drawn_without_a_request(window: Browser, tmp_path: Path) -> None:
+def test_all_formulas_are_drawn_without_a_request(window, tmp_path):
     """As the site has them: by the extension of its configuration and the KaTeX beside it."""
     options = {"pymdownx.arithmatex": {"generic": True}}
     extensions = ["tables", "fenced_code", "md_in_html", "pymdownx.arithmatex"]
@@ -39,7 +38,7 @@ def test_all_formulas_are_drawn_without_a_request(window: Browser, tmp_path: Pat
     assert [address for address in window.requests() if not address.startswith(("file:", "data:"))] == []
 
 
-def test_a_worker_runs_in_a_page_from_a_folder(window: Browser, tmp_path: Path) -> None:
+def test_a_worker_runs_in_a_page_from_a_folder(window, tmp_path):
     """As the theme makes it: by a path relative to the page, with scripts of its own relative to the worker."""
     shutil.copy(DOCS / "iframe-worker.js", tmp_path)
     (tmp_path / "workers").mkdir()

@@ -10,18 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.backends import (
-    BACKENDS,
-    JAX32,
-    JAX64,
-    NUMPY64,
-    TORCH64,
-    Backend,
-    assert_same_kind,
-    backends,
-    make,
-    to_numpy,
-)
+from support.backends import BACKENDS, JAX32, JAX64, NUMPY64, TORCH64, assert_same_kind, backends, make, to_numpy
 
 import mlpoly as mp
 
@@ -39,7 +28,7 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 
 @cache
-def computed(name: str, backend: Backend) -> np.ndarray:
+def computed(name, backend):
     """Coefficients (P, 9) at all points at once, rounded to the backend's dtype."""
     with backend.active():
         mean, std = make(MEAN, backend), make(STD, backend)
@@ -49,7 +38,7 @@ def computed(name: str, backend: Backend) -> np.ndarray:
 
 
 @cache
-def expected(name: str, dtype: str) -> np.ndarray:
+def expected(name, dtype):
     """The stored coefficients; where (m, s) is no float32, the float64 result at the rounded point."""
     stored = REFERENCE["coefficients"][NAMES.index(name)]
     if dtype == "float64":

@@ -37,12 +37,12 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def data(tmp_path) -> str:
+def data(tmp_path):
     return str(save(blobs(), tmp_path / "tiny.npz"))
 
 
 @pytest.fixture
-def trained(data, tmp_path, capfd) -> Path:
+def trained(data, tmp_path, capfd):
     """A study whose networks are trained."""
     assert main(["paper", "--data", data, "--out", str(tmp_path / "study"), *SMALL]) == 0
     capfd.readouterr()
@@ -83,7 +83,7 @@ def wait_for(process, path, timeout=120):
         time.sleep(0.002)
 
 
-def helped(capsys, arguments) -> str:
+def helped(capsys, arguments):
     """The help, without frames and line breaks."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)

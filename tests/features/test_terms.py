@@ -269,7 +269,7 @@ def test_too_many_monomials_name_a_remedy():
         mp.explain(composed, np.zeros(2))
 
 
-def test_terms_of_many_independent_inputs_need_no_matrix() -> None:
+def test_terms_of_many_independent_inputs_need_no_matrix():
     """Of 20 000 inputs a matrix has 3.2 GB, and there are too many products of two to look at."""
     d, rng = 20_000, np.random.default_rng(0)
     inputs = mp.Gaussian(np.zeros(d), rng.uniform(0.5, 2, d))
@@ -287,7 +287,7 @@ def test_terms_of_many_independent_inputs_need_no_matrix() -> None:
     assert [t.effect for t in terms] == pytest.approx(effects[[t.inputs[0] for t in terms]], rel=1e-12)
 
 
-def test_fractions_of_a_composed_polynomial_state_their_sampling_error() -> None:
+def test_fractions_of_a_composed_polynomial_state_their_sampling_error():
     """Its variance is from samples of the inputs: within four standard errors of that on an exact grid."""
     rng = np.random.default_rng(1)
     layer = mp.MLP(rng.standard_normal((4, 2)), rng.standard_normal(4), activation="gelu")
@@ -308,7 +308,7 @@ def test_fractions_of_a_composed_polynomial_state_their_sampling_error() -> None
 
 
 @pytest.mark.parametrize("degree", [3, 6])
-def test_spreads_from_a_table_of_moments(degree: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spreads_from_a_table_of_moments(degree, monkeypatch):
     """Against the recursion over factors at degree 3, and Gauss-Hermite at degree 6, about two centers."""
     g = gaussian(2, 2, ridge=0.2)
     x, w = np.polynomial.hermite_e.hermegauss(8)
@@ -323,7 +323,7 @@ def test_spreads_from_a_table_of_moments(degree: int, monkeypatch: pytest.Monkey
             assert_close(spread(lead, degree), np.sqrt(np.tensordot(weights, (values - mean) ** 2, axes=1)), 1e-11)
 
 
-def test_terms_of_composed_polynomials_up_to_a_degree() -> None:
+def test_terms_of_composed_polynomials_up_to_a_degree():
     """Degree 27 in nine inputs has 94 million monomials: those up to 3 are the first of all, as of a smaller one."""
     net, g = chain("tanh", (9, 8, 6, 5, 1)), mp.Gaussian.standard(9)
     poly = mp.fit(net, g, 3, method="composed")

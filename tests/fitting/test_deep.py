@@ -19,7 +19,7 @@ degrees = pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("h", [2, 6])
-def test_one_hidden_layer_is_todays_fit(kind: str, h: int, rank: int | None, degree: int) -> None:
+def test_one_hidden_layer_is_todays_fit(kind, h, rank, degree):
     """On the range of the inputs, with fewer hidden units than inputs and with more."""
     net, inputs = network(kind, "gelu", D, h), gaussian(d=D, rank=rank)
     x = inputs.mean + X @ inputs.covariance  # in the range of a singular covariance, up to rounding
@@ -28,7 +28,7 @@ def test_one_hidden_layer_is_todays_fit(kind: str, h: int, rank: int | None, deg
 
 
 @degrees
-def test_one_hidden_layer_under_a_mixture(degree: int) -> None:
+def test_one_hidden_layer_under_a_mixture(degree):
     net, inputs = network("MLP", "relu", D), mixture(D)
     want, found = mp.fit(net, inputs, degree), mp.fit(net, inputs, degree, method="expansion")
     assert_close(found(X), want(X), 1e-10)
@@ -36,20 +36,20 @@ def test_one_hidden_layer_under_a_mixture(degree: int) -> None:
 
 
 @degrees
-def test_a_residual_layer_is_exact(degree: int) -> None:
+def test_a_residual_layer_is_exact(degree):
     net, inputs = network("GLU", "silu", D, o=D), gaussian(d=D)
     want = mp.fit(net, inputs, degree)(X) + (X if degree else inputs.mean)
     assert_close(mp.fit(mp.Residual(net), inputs, degree)(X), want, 1e-11)
 
 
 @pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["one", "mix"])
-def test_deep_linear_networks_are_exact(inputs: mp.Gaussian) -> None:
+def test_deep_linear_networks_are_exact(inputs):
     net = mp.Chain([mp.Residual(mp.Residual(network("MLP", "identity", D, o=D))), network("MLP", "identity", D)])
     for degree in (1, 2):
         assert_close(mp.fit(net, inputs, degree)(X), net(X), 1e-11)
 
 
-def test_quadratic_layers_before_linear_ones_are_exact() -> None:
+def test_quadratic_layers_before_linear_ones_are_exact():
     """A polynomial of degree 2 in all, whatever the layers."""
     net = mp.Chain(
         [network("MLP", "identity", D, o=D), network("GLU", "identity", D, o=D), network("MLP", "identity", D)]
@@ -60,7 +60,7 @@ def test_quadratic_layers_before_linear_ones_are_exact() -> None:
 @pytest.mark.parametrize(
     ("activation", "inputs"), [("relu", gaussian(d=12)), ("tanh", gaussian(d=12)), ("relu", mixture(12, 2))]
 )
-def test_close_to_the_optimum(activation: str, inputs: mp.Gaussian) -> None:
+def test_close_to_the_optimum(activation, inputs):
     """Least squares on many samples is the optimum; the closed form is within some per cent of its error."""
     net, x = chain(activation, (12, 48, 48, 4)), inputs.sample(60_000)
     f = net(x)
@@ -72,7 +72,7 @@ def test_close_to_the_optimum(activation: str, inputs: mp.Gaussian) -> None:
         assert least < found < limit * least
 
 
-def test_error_by_draws_and_by_the_closure() -> None:
+def test_error_by_draws_and_by_the_closure():
     net, inputs = chain("relu", (12, 48, 48, 4)), gaussian(d=12)
     for degree in (1, 2):
         poly = mp.fit(net, inputs, degree)
@@ -91,7 +91,7 @@ def test_error_by_draws_and_by_the_closure() -> None:
     assert float(again.standard_error) > float(found.standard_error)
 
 
-def test_least_squares_on_samples_of_a_deep_network() -> None:
+def test_least_squares_on_samples_of_a_deep_network():
     """Over all monomials, as for one layer."""
     net, x = chain(), gaussian(d=4).sample(3000)
     poly = mp.fit(net, mp.Samples(x), 3)
@@ -110,24 +110,24 @@ def test_least_squares_on_samples_of_a_deep_network() -> None:
         ({"inputs": mp.Samples(np.zeros((5, 4))), "method": "expansion"}, TypeError, "needs a Gaussian"),
     ],
 )
-def test_bad_input(options, kind: type[Exception], message: str) -> None:
+def test_bad_input(options, kind, message):
     with pytest.raises(kind, match=message):
         mp.fit(chain(), **{"inputs": gaussian(d=4), **options})
 
 
-def test_too_many_monomials_on_samples() -> None:
+def test_too_many_monomials_on_samples():
     net, x = chain(sizes=(60, 5, 5, 2)), np.random.default_rng(0).standard_normal((100, 60))
     with pytest.raises(mp.TooLargeError, match="method='composed'"):
         mp.fit(net, mp.Samples(x), 3)
 
 
-def test_a_network_too_wide_for_its_quadratic_parts() -> None:
+def test_a_network_too_wide_for_its_quadratic_parts():
     wide = mp.Chain([mp.MLP(np.eye(1100)), mp.MLP(np.eye(1100))])
     with pytest.raises(mp.TooLargeError, match="method='composed' fits a deep network of any size"):
         mp.fit(wide, mp.Gaussian.standard(1100), 2)
 
 
-def test_the_report_judges_by_the_variance_of_the_network() -> None:
+def test_the_report_judges_by_the_variance_of_the_network():
     """Also where the closed form is far from the optimum, so that its own variance is another."""
     rng = np.random.default_rng(0)
     first = mp.MLP(rng.normal(size=(6, 3)), rng.normal(size=6), activation="silu")
@@ -138,7 +138,7 @@ def test_the_report_judges_by_the_variance_of_the_network() -> None:
     assert poly.report.excess > 0.05 * poly.report.misfit and "method='sampled' comes closer" in str(poly.report)
 
 
-def _random_chain(seed: int, gated: bool) -> tuple[mp.Chain, mp.Gaussian]:
+def _random_chain(seed, gated):
     """Two to four hidden layers of 8 to 64 units, residual or gated ones too, with weights from small to large."""
     rng = np.random.default_rng([gated, seed])
     activation, scale = str(rng.choice(["relu", "gelu", "tanh"])), float(np.exp(rng.uniform(np.log(0.3), np.log(3))))
@@ -163,7 +163,7 @@ def _random_chain(seed: int, gated: bool) -> tuple[mp.Chain, mp.Gaussian]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gated", "count"), [(False, 60), (True, 45)])
-def test_the_report_knows_how_far_the_optimum_is_or_says_that_it_does_not(gated: bool, count: int) -> None:
+def test_the_report_knows_how_far_the_optimum_is_or_says_that_it_does_not(gated, count):
     """Random chains, against the optimum from a hundred times as many samples.
 
     An excess that the report states, of four standard errors or more, is off by a factor of two at two of them, and a
@@ -196,14 +196,14 @@ def test_the_report_knows_how_far_the_optimum_is_or_says_that_it_does_not(gated:
     assert np.abs(apart).max() < 4 and 0.3 < np.sqrt(np.mean(np.square(apart))) < 1.5
 
 
-def test_an_excess_within_its_error_is_only_bounded() -> None:
+def test_an_excess_within_its_error_is_only_bounded():
     """A network close to linear, whose closed form is closer to the optimum than a thousand samples can tell."""
     net, inputs = mp.Chain([mp.MLP(0.1 * np.eye(3), activation="tanh")] * 2), gaussian(d=3)
     report = mp.fit(net, inputs, 2).report
     assert report.excess < 4 * report.details["standard_error"] and "at most about" in str(report)
 
 
-def test_an_excess_that_rests_on_one_sample_is_not_stated() -> None:
+def test_an_excess_that_rests_on_one_sample_is_not_stated():
     """The samples of a product of eight Gaussians miss most of its variance, which is 105^2."""
     square = mp.GLU(np.eye(1), None, np.eye(1), None, activation="identity")
     report = mp.fit(mp.Chain([square] * 3), mp.Gaussian.standard(1), 2).report
@@ -211,14 +211,14 @@ def test_an_excess_that_rests_on_one_sample_is_not_stated() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_exact_fit_is_not_compared_with_its_rounding(dtype: type) -> None:
+def test_an_exact_fit_is_not_compared_with_its_rounding(dtype):
     double = mp.MLP(np.eye(2, dtype=dtype) / 3, activation="identity")
     net = mp.Chain([double, mp.GLU(*(np.ones((2, 2), dtype) / 7, None) * 2, activation="identity")])
     report = mp.fit(net, gaussian(d=2), 2).report
     assert report.fvu < 1e-10 and "optimum" not in report.summary
 
 
-def test_networks_that_do_not_vary_or_overflow() -> None:
+def test_networks_that_do_not_vary_or_overflow():
     inputs = mp.Gaussian.standard(3)
     flat = mp.Chain([mp.MLP(np.zeros((3, 3))), mp.MLP(np.eye(3))])
     assert "does not vary" in str(mp.fit(flat, inputs, 2).report)

@@ -227,7 +227,7 @@ def test_bad_input(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
 
-def test_activations_too_steep_for_their_slopes_to_be_met() -> None:
+def test_activations_too_steep_for_their_slopes_to_be_met():
     """Almost no sample falls where tanh of a million rises: the Jacobian is zero, and the values are not."""
     net = chain("tanh")
     steep = mp.Chain([mp.MLP(1e6 * net.layers[0].W1, activation="tanh"), *net.layers[1:]])

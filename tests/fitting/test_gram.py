@@ -6,7 +6,7 @@ from support.backends import NUMPY64, assert_close, assert_same_kind, make, to_n
 from support.inputs import covariance, grid
 
 import mlpoly as mp
-from mlpoly.fitting.mixture.gram import GramOperator, gram_operator, padded, standard_inverse
+from mlpoly.fitting.mixture.gram import gram_operator, padded, standard_inverse
 from mlpoly.inputs.coordinates import Coordinates
 
 D, COMPONENTS, OUTPUTS = 4, 3, 2
@@ -18,7 +18,7 @@ def make_mixture(backend=NUMPY64, d=D):
     return mp.GaussianMixture(*(make(a, backend) for a in ([0.5, 0.3, 0.2], means, covs)))
 
 
-def operator(backend=NUMPY64, d=D, **options) -> GramOperator:
+def operator(backend=NUMPY64, d=D, **options):
     inputs = make_mixture(backend, d)
     return gram_operator(inputs, Coordinates.of(inputs), **options)
 

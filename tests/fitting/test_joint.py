@@ -16,22 +16,22 @@ Joint = mp.methods.Joint
 D, H, OUT = 6, 5, 2
 
 
-def make_net(gated: bool = False, seed: int = 0, h: int = H, d: int = D, activation: str = "relu"):
+def make_net(gated=False, seed=0, h=H, d=D, activation="relu"):
     kind, activation = ("GLU", "silu") if gated else ("MLP", activation)
     return network(kind, activation, d, h, OUT, seed=seed, scale=math.sqrt(d), up=math.sqrt(d))
 
 
-def skewed(n: int, seed: int = 1, d: int = D) -> np.ndarray:
+def skewed(n, seed=1, d=D):
     """Correlated inputs with heavy tails to one side."""
     rng = np.random.default_rng(seed)
     return rng.exponential(size=(n, d)) @ np.random.default_rng(d).standard_normal((d, d)) / math.sqrt(d)
 
 
-def error(net, poly, x) -> float:
+def error(net, poly, x):
     return float(((poly(x) - net(x)) ** 2).sum() / ((net(x) - net(x).mean(0)) ** 2).sum())
 
 
-def functions(net, poly, x, degree: int, bound: float | None) -> np.ndarray:
+def functions(net, poly, x, degree, bound):
     """Functions with free coefficients, from the weights: 1, powers of w.x within the bound, lines, and gates."""
     y = x @ to_numpy(net.forms.directions).T
     h = y.shape[1]
@@ -100,7 +100,7 @@ def test_large_shrinkage_is_the_fit_that_the_others_start_from():
     assert free.report.details["effective"] < 1e-20
 
 
-def compared(seed: int) -> tuple[float, float]:
+def compared(seed):
     """Errors on fresh rows, neuron by neuron and together, for a random network and a random number of samples."""
     rng = np.random.default_rng(seed)
     d, h, degree, gated = int(rng.integers(2, 12)), int(rng.integers(2, 24)), int(rng.integers(1, 6)), bool(seed % 2)
@@ -140,7 +140,7 @@ def test_the_reported_fraction_is_that_of_fresh_rows(period):
     """Over 20 sets of samples, of which every fifth may be another kind; the report is of fits to four fifths."""
     net, reported, actual = make_net(), [], []
 
-    def rows(n: int, seed: int) -> np.ndarray:
+    def rows(n, seed):
         return skewed(n, seed) * np.where(np.arange(n)[:, None] % 5 == 4, period, 1.0)
 
     for seed in range(20):

@@ -1,7 +1,5 @@
 """The fit on a stream of samples, neuron by neuron, against plain least squares."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from support.backends import assert_close
@@ -12,7 +10,7 @@ from mlpoly.polynomials import BoundedPolynomial
 from mlpoly.records import replace
 
 
-def network(kind: str, rng: np.random.Generator, d: int = 3, h: int = 5) -> Any:
+def network(kind, rng, d=3, h=5):
     w = rng.standard_normal
     if kind == "MLP":
         return mp.MLP(w((h, d)), w(h), w((2, h)), w(2), activation="tanh")
@@ -21,13 +19,13 @@ def network(kind: str, rng: np.random.Generator, d: int = 3, h: int = 5) -> Any:
 
 @pytest.mark.parametrize("bound", [None, 1.5])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_each_neuron_is_fitted_by_least_squares(kind: str, bound: float | None, rng: np.random.Generator) -> None:
+def test_each_neuron_is_fitted_by_least_squares(kind, bound, rng):
     net = network(kind, rng)
     x = rng.standard_t(4, (400, 3)) + 0.5
     inputs = mp.Gaussian.from_samples(x)
-    start: Any = mp.fit(net, inputs, 3)
+    start = mp.fit(net, inputs, 3)
     fit = SampleFit(net, start if bound is None else start.bounded(bound), fraction=1e-14)
-    poly: Any = fit.update(x[:150]).update(x[150:]).polynomial()
+    poly = fit.update(x[:150]).update(x[150:]).polynomial()
     assert fit.count == 400
     assert type(poly) is (mp.polynomials.RidgePolynomial if bound is None else BoundedPolynomial)
     units = poly.units
@@ -48,7 +46,7 @@ def test_each_neuron_is_fitted_by_least_squares(kind: str, bound: float | None, 
 
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_with_few_samples_the_closed_form_decides(kind: str, rng: np.random.Generator) -> None:
+def test_with_few_samples_the_closed_form_decides(kind, rng):
     net = network(kind, rng)
     inputs = mp.Gaussian(np.ones(3), np.eye(3))
     closed = mp.fit(net, inputs, 3)
@@ -57,7 +55,7 @@ def test_with_few_samples_the_closed_form_decides(kind: str, rng: np.random.Gene
         assert_close(poly(inputs.sample(50)), start(inputs.sample(50)), 1e-6)
 
 
-def test_degree_zero_and_a_constant_neuron(rng: np.random.Generator) -> None:
+def test_degree_zero_and_a_constant_neuron(rng):
     net = network("GLU", rng)
     x = np.ones((20, 3))
     for degree in (0, 2):
@@ -67,7 +65,7 @@ def test_degree_zero_and_a_constant_neuron(rng: np.random.Generator) -> None:
         assert_close(poly(x[:1]), net(x[:1]), 1e-6)
 
 
-def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
+def test_the_fit_says_what_is_wrong(rng):
     net, inputs = network("MLP", rng), mp.Gaussian.standard(3)
     start = mp.fit(net, inputs, 2)
     with pytest.raises(ValueError, match="no samples yet"):
@@ -85,7 +83,7 @@ def test_the_fit_says_what_is_wrong(rng: np.random.Generator) -> None:
         SampleFit(net, mp.fit(network("MLP", rng, h=4), inputs, 2))
 
 
-def test_affine_maps_beside_the_hidden_layer_are_merged() -> None:
+def test_affine_maps_beside_the_hidden_layer_are_merged():
     rng = np.random.default_rng(1)
     first = mp.Affine(rng.standard_normal((4, 3)), rng.standard_normal(4))
     layer = mp.MLP(rng.standard_normal((8, 4)), None, rng.standard_normal((2, 8)), None, "gelu")

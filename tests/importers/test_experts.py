@@ -1,7 +1,5 @@
 """Experts of mixtures as blocks: their networks and their order, against the model's own arithmetic."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers
@@ -12,7 +10,7 @@ from mlpoly.importers.experts import Expert, unrolled
 
 
 @pytest.mark.parametrize("make", MIXTURES)
-def test_networks_of_the_experts_add_up_to_the_mixture(make: Any) -> None:
+def test_networks_of_the_experts_add_up_to_the_mixture(make):
     model = make()
     stacked = {n: m for n, m in model.named_modules() if type(m).__name__.endswith("Experts")}
     blocks = {block.name: block for block in mp.find_blocks(model)}
@@ -30,7 +28,7 @@ def test_networks_of_the_experts_add_up_to_the_mixture(make: Any) -> None:
         torch.testing.assert_close(module(x, chosen, weights).detach(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_experts_that_do_something_else_are_refused() -> None:
+def test_experts_that_do_something_else_are_refused():
     model = mixtral()
     experts = model.model.layers[0].mlp.experts
     forward = experts.forward
@@ -51,7 +49,7 @@ def test_experts_that_do_something_else_are_refused() -> None:
 
 
 @pytest.mark.parametrize("make", MIXTURES)
-def test_an_unrolled_model_computes_the_same_and_is_restored(make: Any) -> None:
+def test_an_unrolled_model_computes_the_same_and_is_restored(make):
     model = make()
     ids = torch.arange(1, 15).reshape(2, 7)
     before = [(name, id(module)) for name, module in model.named_modules()]

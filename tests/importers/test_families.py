@@ -49,7 +49,7 @@ class Case:
     part_of_layer: bool = False
     count: int = LAYERS
 
-    def build(self) -> Any:
+    def build(self):
         torch.manual_seed(0)
         config = getattr(transformers, f"{self.family}Config")(**self.options)
         model = getattr(transformers, self.model or f"{self.family}Model")(config).eval()
@@ -60,7 +60,7 @@ class Case:
         return model
 
     @property
-    def names(self) -> list[str]:
+    def names(self):
         return [name.format(i) for name in self.pattern.split() for i in range(self.count)]
 
 
@@ -114,7 +114,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def case_name(case: Case) -> str:
+def case_name(case):
     return f"{case.family} {case.pattern}"
 
 
@@ -125,7 +125,7 @@ def llama():
 
 def record(model, blocks, feed):
     """What hooks on entry and exit see while the model runs: pairs of tensors by name."""
-    seen: dict[str, list] = {b.name: [[], []] for b in blocks}
+    seen = {b.name: [[], []] for b in blocks}
     hooks = []
     for b in blocks:
         # Copies: Falcon adds the attention's output to the block's, in place.

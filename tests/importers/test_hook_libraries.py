@@ -2,7 +2,6 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ NAME = "model.layers.1.mlp"
 
 
 @pytest.fixture(scope="module")
-def example() -> Any:
+def example():
     path = Path(__file__).parents[2] / "examples" / "hooks.py"
     spec = importlib.util.spec_from_file_location("hooks_example", path)
     assert spec is not None and spec.loader is not None
@@ -25,7 +24,7 @@ def example() -> Any:
 
 
 @pytest.mark.parametrize("library", ["nnsight", "transformer_lens"])
-def test_hooks_of_others_do_what_graft_does(example: Any, library: str) -> None:
+def test_hooks_of_others_do_what_graft_does(example, library):
     pytest.importorskip(library, reason=f"{library} is not installed; it is no dependency of this library")
     model, (ids,) = llama(), token_ids(1)
     with torch.no_grad():
@@ -33,7 +32,7 @@ def test_hooks_of_others_do_what_graft_does(example: Any, library: str) -> None:
             weight.mul_(10)
     poly = convert(model, collect(model, token_ids(20), NAME), 2, closed_form=False).polynomials[NAME]
     features = block_features(poly, model, NAME, k=3)
-    inputs: list[Any] = []
+    inputs = []
     block = mp.find_blocks(model, NAME)[0]
     handle = block.entry.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     with torch.no_grad():
@@ -53,15 +52,15 @@ def test_hooks_of_others_do_what_graft_does(example: Any, library: str) -> None:
     torch.testing.assert_close(values, features.values(inputs[0].flatten(0, 1)), atol=1e-4, rtol=1e-4)
 
 
-def test_modules_that_wrap_others_are_seen_through() -> None:
+def test_modules_that_wrap_others_are_seen_through():
     """Wrappers as TransformerLens makes them, which hold the original beside lists of hooks."""
 
     class Wrapper(torch.nn.Module):
-        def __init__(self, original: Any) -> None:
+        def __init__(self, original):
             super().__init__()
             self._original_component, self.fwd_hooks = original, [1]
 
-        def forward(self, *args: Any) -> Any:
+        def forward(self, *args):
             return self._original_component(*args)
 
     model = llama()

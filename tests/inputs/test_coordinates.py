@@ -13,7 +13,7 @@ D = 4
 UNITS = np.array([1e-100, 1e100, 1.0, 1e7])
 
 
-def correlation(least: float) -> np.ndarray:
+def correlation(least):
     """Correlation matrix (d, d) whose lowest eigenvalue is `least`: two inputs are nearly the same."""
     found = np.eye(D)
     found[0, 1] = found[1, 0] = 0.5
@@ -21,7 +21,7 @@ def correlation(least: float) -> np.ndarray:
     return found
 
 
-def ranks(g: mp.Gaussian) -> dict[str, int]:
+def ranks(g):
     """Number of directions in which the inputs vary, as all that needs it sees it."""
     twice = mp.GaussianMixture.of(np.full(2, 0.5, g.mean.dtype), [g, g])
     net = mp.MLP(np.eye(D, dtype=g.mean.dtype))

@@ -74,7 +74,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 libraries = backends(NUMPY64, NUMPY32, TORCH32, JAX64, slow=(JAX32,))
 
 
-def inputs_of(kind, backend=NUMPY64) -> Inputs:
+def inputs_of(kind, backend=NUMPY64):
     return KINDS[kind][0](lambda values: make(values, backend))
 
 
@@ -144,13 +144,13 @@ def test_samples_have_the_moments(kind):
 
 
 @functools.cache
-def reference_moments(kind: str, order: int) -> np.ndarray:
+def reference_moments(kind, order):
     """Moments (order + 1, h) of the projections in 40 digits, by the binomial formula and double factorials."""
     with mpmath.workdps(40):
         return np.array([[float(m) for m in projected_moments(kind, w, order)] for w in DIRECTIONS]).T
 
 
-def projected_moments(kind: str, direction: np.ndarray, order: int) -> list[mpmath.mpf]:
+def projected_moments(kind, direction, order):
     w = [mpmath.mpf(float(a)) for a in direction]
     if kind == "independent":
         return moments_of_sums(w, order)
@@ -176,7 +176,7 @@ def projected_moments(kind: str, direction: np.ndarray, order: int) -> list[mpma
     return [central(k) / mpmath.sqrt(variance) ** k for k in range(order + 1)]
 
 
-def moments_of_sums(w, order: int) -> list[mpmath.mpf]:
+def moments_of_sums(w, order):
     """Of standardised sums of the marginals, from their cumulants: of normal, exponential and uniform laws."""
     scales = 2, mpmath.mpf(1) / 2, 4
     laws = (

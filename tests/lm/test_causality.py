@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -34,22 +33,22 @@ TEXT = token_ids(3, b=4, t=12)
 class HeldNorm(nn.Module):
     """A norm whose divisor is the same for every input, so that it is linear."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(1 + 0.3 * torch.randn(D))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.weight * x / 0.7
 
 
-def bilinear(**options: Any) -> nn.Module:
+def bilinear(**options):
     """A model of exactly quadratic blocks, in double precision, whose last norm is linear."""
     model = tiny_models.llama(hidden_act="linear", mlp_bias=True, initializer_range=0.3, **options)
     model.model.norm = HeldNorm()
     return model.double()
 
 
-def squares(model: nn.Module) -> tuple[Any, Any, Any]:
+def squares(model):
     """Make the last block a sum of squares of uncorrelated coordinates; its Gaussian, polynomial and coordinates."""
     inputs = collect(model, TEXT).gaussian(LAST)
     rows = torch.linalg.qr(torch.randn(D, D, dtype=torch.float64))[0] @ torch.linalg.inv(
@@ -63,12 +62,12 @@ def squares(model: nn.Module) -> tuple[Any, Any, Any]:
     return inputs, mp.fit(find_blocks(model)[1].net(), inputs, 2), rows
 
 
-def near(*scores: float | None) -> None:
+def near(*scores):
     """All of them 1 to rounding, which differences of logits of order 10 leave at 1e-12 of the changes or so."""
     assert scores == pytest.approx([1.0] * len(scores), abs=1e-9)
 
 
-def test_squares_before_a_linear_rest_do_exactly_what_is_predicted() -> None:
+def test_squares_before_a_linear_rest_do_exactly_what_is_predicted():
     model = bilinear()
     inputs, poly, rows = squares(model)
     features = block_features(poly, model, LAST, "direction", directions=rows[:3], inputs=inputs)
@@ -80,7 +79,7 @@ def test_squares_before_a_linear_rest_do_exactly_what_is_predicted() -> None:
         near(s.polynomial_block_correlation, s.polynomial_block_slope, s.direct_correlation, s.direct_slope)
 
 
-def test_other_written_vectors_are_found_out() -> None:
+def test_other_written_vectors_are_found_out():
     """With the vector of another feature correlation is the cosine of the two, and slopes tell a wrong length."""
     model = bilinear()
     inputs, poly, rows = squares(model)
@@ -98,7 +97,7 @@ def test_other_written_vectors_are_found_out() -> None:
 
 
 @pytest.mark.parametrize("block", [FIRST, LAST])
-def test_whole_polynomials_of_quadratic_blocks_are_right_about_every_direction(block: str) -> None:
+def test_whole_polynomials_of_quadratic_blocks_are_right_about_every_direction(block):
     model = bilinear()
     moments = collect(model, TEXT)
     poly = mp.fit(dict((b.name, b) for b in find_blocks(model))[block].net(), moments.gaussian(block), 2)
@@ -111,7 +110,7 @@ def test_whole_polynomials_of_quadratic_blocks_are_right_about_every_direction(b
 
 
 @pytest.mark.parametrize("kind", ["form", "neuron"])
-def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind: Any) -> None:
+def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind):
     model = bilinear()
     poly = mp.fit(find_blocks(model)[1].net(), collect(model, TEXT).gaussian(LAST), 2)
     for s in check_features(model, block_features(poly, model, LAST, kind, 2), TEXT, polys={LAST: poly}):
@@ -120,7 +119,7 @@ def test_what_is_changed_in_the_output_has_no_scores_of_the_block(kind: Any) -> 
 
 
 @pytest.mark.parametrize("make", [tiny_models.llama, tiny_models.gpt2, tiny_models.gemma2])
-def test_scores_are_those_of_changes_laid_out_token_by_token(make: Any) -> None:
+def test_scores_are_those_of_changes_laid_out_token_by_token(make):
     """The definition: logits without and with the feature, and the direct path at one token after the other."""
     model = tiny_models.shaken(make(initializer_range=0.3))
     name = find_blocks(model)[0].name
@@ -148,7 +147,7 @@ def test_scores_are_those_of_changes_laid_out_token_by_token(make: Any) -> None:
     assert p.shape == (24, VOCABULARY)
 
 
-def test_padding_does_not_count_and_tokens_are_limited() -> None:
+def test_padding_does_not_count_and_tokens_are_limited():
     model = bilinear()
     poly = mp.fit(find_blocks(model)[0].net(), collect(model, TEXT).gaussian(FIRST), 2)
     features = block_features(poly, model, FIRST, "random", 1)
@@ -160,7 +159,7 @@ def test_padding_does_not_count_and_tokens_are_limited() -> None:
     assert check_features(model, features, TEXT, tokens=20)[0].tokens == 20
 
 
-def test_scores_stand_in_the_reading() -> None:
+def test_scores_stand_in_the_reading():
     model = bilinear()
     inputs, poly, rows = squares(model)
     features = block_features(poly, model, LAST, "direction", directions=rows[:2], inputs=inputs)
@@ -173,19 +172,19 @@ def test_scores_stand_in_the_reading() -> None:
         with_scores(readings, scores[::-1])
 
 
-def prepared() -> tuple[nn.Module, Any]:
+def prepared():
     model = bilinear()
     poly = mp.fit(find_blocks(model)[0].net(), mp.Gaussian.standard(D), 2)
     return model, block_features(poly, model, FIRST, "random", 1)
 
 
-def of_the_other_block() -> Any:
+def of_the_other_block():
     model, features = prepared()
     poly = mp.fit(find_blocks(model)[1].net(), mp.Gaussian.standard(D), 2)
     return check_features(model, features, TEXT, polys={LAST: poly})
 
 
-def of_another_model() -> Any:
+def of_another_model():
     features = prepared()[1]
     other = bilinear()
     nn.init.normal_(other.get_submodule(FIRST).down_proj.weight)
@@ -200,18 +199,18 @@ def of_another_model() -> Any:
     ("no tokens", lambda: check_features(*prepared(), TEXT, tokens=0), ValueError, "tokens", "1"),
     ("other polynomials", of_the_other_block, ValueError, "polys has no polynomial of 'model.layers.0.mlp'", "add it"),
 ])  # fmt: skip
-def test_mistakes_are_explained(act: Any, exception: Any, patterns: Any) -> None:
+def test_mistakes_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
 
-def test_a_feature_that_writes_nothing_has_no_score() -> None:
+def test_a_feature_that_writes_nothing_has_no_score():
     model, features = prepared()
     (found,) = check_features(model, replace(features, writes=0 * features.writes), TEXT[:1])
     assert math.isnan(found.correlation) and math.isnan(found.slope)
 
 
 @pytest.mark.slow
-def test_features_of_a_trained_model_beat_the_null() -> None:
+def test_features_of_a_trained_model_beat_the_null():
     """What a principal feature writes is what the block does with its square, and a vector drawn at random is not."""
     model, tokenizer = load_model()
     text = list(token_batches(tokenizer, example_text(2_000), length=64, batch_size=16))

@@ -1,9 +1,5 @@
 """Moments of block inputs: tiny models with random weights, against NumPy on the tensors that plain hooks record."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -23,22 +19,22 @@ from mlpoly.lm.moments import row_sums
 from mlpoly.lm.moments.row_sums import RowSums
 
 
-def recorded(model: nn.Module, batches: list[Any]) -> dict[str, np.ndarray]:
+def recorded(model, batches):
     """Inputs (n, d) of every block."""
     return {name: x.double().numpy() for name, x in tiny_models.recorded(model, batches).items()}
 
 
-def assert_moments(gaussian: mp.Gaussian, rows: np.ndarray, tolerance: float = 1e-12) -> None:
+def assert_moments(gaussian, rows, tolerance=1e-12):
     assert_close(gaussian.mean, rows.mean(0), tolerance)
     assert_close(gaussian.cov, np.cov(rows, rowvar=False, bias=True), tolerance)
 
 
-def hooks(model: nn.Module) -> int:
+def hooks(model):
     return sum(len(module._forward_pre_hooks) for module in model.modules())
 
 
 @pytest.mark.parametrize("make", [llama, gpt2, bert])
-def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
+def test_moments_are_those_of_the_hooked_inputs(make):
     model, batches = make(), token_ids(4)
     found = collect(model, batches)
     expected = recorded(model, batches)
@@ -50,11 +46,11 @@ def test_moments_are_those_of_the_hooked_inputs(make: Any) -> None:
         assert part.count == len(rows)
 
 
-def noise(*shape: int, seed: int = 0) -> torch.Tensor:
+def noise(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def ones(*shape: int) -> torch.Tensor:
+def ones(*shape):
     return torch.ones(shape, dtype=torch.long)
 
 
@@ -67,12 +63,12 @@ WITHOUT_TOKENS = {
 }
 
 
-def ids_of(seed: int) -> torch.Tensor:
+def ids_of(seed):
     return token_ids(1, b=2, t=5, seed=seed)[0]
 
 
 @pytest.mark.parametrize("kind", WITHOUT_TOKENS)
-def test_models_whose_inputs_are_no_token_ids(kind: str) -> None:
+def test_models_whose_inputs_are_no_token_ids(kind):
     make, batch = WITHOUT_TOKENS[kind]
     model, batches = make(), [batch(i) for i in range(20)]
     moments, rows = collect(model, batches, groups="first"), recorded(model, batches)
@@ -85,14 +81,14 @@ def test_models_whose_inputs_are_no_token_ids(kind: str) -> None:
     assert collect(model, batches[:-1]).provenance["data"] != moments.provenance["data"]
 
 
-def test_an_encoder_of_sounds_runs_without_its_decoder() -> None:
+def test_an_encoder_of_sounds_runs_without_its_decoder():
     model, batches = whisper(), [{"input_features": noise(2, 8, 20, seed=i)} for i in range(4)]
     whole = [b | {"decoder_input_ids": ids_of(0)} for b in batches]
     name = "model.encoder.layers.0"
     assert_moments(collect(model, batches, name).gaussian(name), recorded(model, whole)[name])
 
 
-def test_dtypes_of_distributions() -> None:
+def test_dtypes_of_distributions():
     moments, weight, name = collect(llama(), token_ids(4)), torch.ones(2).bfloat16(), "model.layers.0.mlp"
     for like, dtype in ((weight, torch.float32), (None, torch.float64)):
         assert moments.gaussian(name, like=like).cov.dtype == moments.mixture(name, like=like).means.dtype == dtype
@@ -101,9 +97,7 @@ def test_dtypes_of_distributions() -> None:
 @pytest.mark.parametrize("given", ["float32", "float64"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("enough", [1, 64, 4096])
-def test_sums_do_not_depend_on_how_rows_come(
-    precision: str, enough: int, given: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_do_not_depend_on_how_rows_come(precision, enough, given, monkeypatch):
     monkeypatch.setattr(row_sums, "_ENOUGH", enough)
     monkeypatch.setattr(row_sums, "_AT_MOST", 2 * enough)
     rng = np.random.default_rng(0)
@@ -120,7 +114,7 @@ def test_sums_do_not_depend_on_how_rows_come(
     assert torch.equal(result.scatter, result.scatter.T)
 
 
-def test_sums_keep_a_copy_of_what_waits_and_are_exact_under_autocast() -> None:
+def test_sums_keep_a_copy_of_what_waits_and_are_exact_under_autocast():
     rows = noise(500, 8)
     plain, cast = RowSums("single"), RowSums("single")
     plain.add(rows)
@@ -133,7 +127,7 @@ def test_sums_keep_a_copy_of_what_waits_and_are_exact_under_autocast() -> None:
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
-def test_half_precision_model() -> None:
+def test_half_precision_model():
     model, batches = llama().to(torch.bfloat16), token_ids(3)
     found = collect(model, batches)
     for name, rows in recorded(model, batches).items():
@@ -141,7 +135,7 @@ def test_half_precision_model() -> None:
     assert found.provenance["dtype"] == "bfloat16"
 
 
-def test_padding_is_left_out() -> None:
+def test_padding_is_left_out():
     model = llama()
     ids = token_ids(1)[0]
     attention = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5])
@@ -160,7 +154,7 @@ def test_padding_is_left_out() -> None:
         assert_moments(found.gaussian(name), all_rows[kept])
 
 
-def test_fingerprint_depends_on_sequences_alone() -> None:
+def test_fingerprint_depends_on_sequences_alone():
     ids = torch.cat(token_ids(2))
     whole, parts = (collect(gpt2(), b).provenance["data"] for b in ([ids], list(ids.split(2))))
     padded = {"input_ids": nn.functional.pad(ids, (0, 2)), "attention_mask": nn.functional.pad(ids * 0 + 1, (0, 2))}
@@ -172,11 +166,11 @@ def test_fingerprint_depends_on_sequences_alone() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 21, 22, 50])
-def test_budget_is_exact(budget: int) -> None:
+def test_budget_is_exact(budget):
     model, batches = gpt2(), token_ids(5)
     read = []
 
-    def watched() -> Iterator[torch.Tensor]:
+    def watched():
         for number, batch in enumerate(batches):
             read.append(number)
             yield batch
@@ -189,7 +183,7 @@ def test_budget_is_exact(budget: int) -> None:
         assert_moments(found.gaussian(name), rows[:budget])
 
 
-def test_mask_of_the_user() -> None:
+def test_mask_of_the_user():
     model, batches = gpt2(), token_ids(2)
     found = collect(model, batches, mask=lambda ids: ids > 10)
     kept = np.concatenate([b.flatten().numpy() > 10 for b in batches])
@@ -199,7 +193,7 @@ def test_mask_of_the_user() -> None:
     assert collect(model, [ones(2, 3), *batches], mask=lambda ids: ids > 10).tokens == kept.sum()
 
 
-def test_the_first_token_in_a_group_of_its_own() -> None:
+def test_the_first_token_in_a_group_of_its_own():
     model, batches = llama(), token_ids(3)
     found = collect(model, batches, groups="first")
     first = np.tile(np.arange(7) == 0, 9)
@@ -212,7 +206,7 @@ def test_the_first_token_in_a_group_of_its_own() -> None:
         assert_close(mixture.covariance, found.gaussian(name).cov)
 
 
-def test_norm_outliers_in_groups_of_their_own() -> None:
+def test_norm_outliers_in_groups_of_their_own():
     table = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     table /= table.norm(dim=1, keepdim=True)
     lengths = torch.tensor([1.0, 1.1, 0.9, 1.0, 1.9, 0.6, 2.2, 5.0, 0.4, 0.1])
@@ -233,11 +227,11 @@ def test_norm_outliers_in_groups_of_their_own() -> None:
             NormOutliers(bad)
 
 
-def test_groups_of_the_user() -> None:
+def test_groups_of_the_user():
     model, batches = llama(), token_ids(2)
     seen = []
 
-    def by_token(x: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    def by_token(x, positions, tokens):
         seen.append((tuple(x.shape), positions.tolist(), tokens.tolist()))
         return tokens % 3 - 1
 
@@ -252,7 +246,7 @@ def test_groups_of_the_user() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_are_not_finite_name_block_and_batch(value: float) -> None:
+def test_values_that_are_not_finite_name_block_and_batch(value):
     model = Lookup(torch.ones(10, 4))
     model.embedding.weight.data[7, 2] = value
     batches = [torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 7, 0]])]
@@ -265,13 +259,13 @@ def test_values_that_are_not_finite_name_block_and_batch(value: float) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, torch.OutOfMemoryError])
-def test_hooks_and_modes_after_an_error(error: type[BaseException]) -> None:
+def test_hooks_and_modes_after_an_error(error):
     model = llama()
     model.train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
 
-    def batches() -> Iterator[torch.Tensor]:
+    def batches():
         yield token_ids(1)[0]
         raise error("stop")
 
@@ -282,7 +276,7 @@ def test_hooks_and_modes_after_an_error(error: type[BaseException]) -> None:
     assert torch.is_grad_enabled()
 
 
-def test_training_mode_is_off_inside_and_restored() -> None:
+def test_training_mode_is_off_inside_and_restored():
     model = llama(attention_dropout=0.5)
     model.train()
     modes = []
@@ -306,10 +300,10 @@ FULL = r"out of memory.*smaller batches.*shorter sequences.*fewer blocks.*single
         (RuntimeError("something else"), RuntimeError, r"^something else$"),
     ],
 )
-def test_full_memory_is_explained_and_other_errors_pass(error: Exception, kind: type, message: str) -> None:
+def test_full_memory_is_explained_and_other_errors_pass(error, kind, message):
     model = gpt2()
 
-    def fail(module: nn.Module, args: Any) -> None:
+    def fail(module, args):
         raise error
 
     handle = model.transformer.h[1].mlp.register_forward_pre_hook(fail)
@@ -319,10 +313,10 @@ def test_full_memory_is_explained_and_other_errors_pass(error: Exception, kind: 
     assert hooks(model) == 0
 
 
-def test_head_and_cache_are_spared() -> None:
+def test_head_and_cache_are_spared():
     model = llama()
 
-    def never(module: nn.Module, args: Any) -> None:
+    def never(module, args):
         raise AssertionError("the head was run")
 
     caches = []
@@ -334,7 +328,7 @@ def test_head_and_cache_are_spared() -> None:
     assert caches == [False, False]
 
 
-def of(make: Any, batches: Any, *blocks: Any, **options: Any) -> Any:
+def of(make, batches, *blocks, **options):
     return lambda: collect(make(), batches, *blocks, **options)
 
 
@@ -360,18 +354,18 @@ def of(make: Any, batches: Any, *blocks: Any, **options: Any) -> Any:
         {"input_values": noise(2, 80), "attention_mask": torch.arange(80).expand(2, -1) < 50}]), ValueError,
      r"attention_mask \(2, 80\), the model 38 positions.*pass samples without padding"),
 ])  # fmt: skip
-def test_mistakes_are_explained(act: Any, exception: Any, patterns: Any) -> None:
+def test_mistakes_are_explained(act, exception, patterns):
     assert_explained(act, exception, patterns)
 
 
-def test_block_that_is_never_reached_or_sees_other_rows() -> None:
+def test_block_that_is_never_reached_or_sees_other_rows():
     model = Lookup(torch.ones(10, 4))
     model.spare = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 2))
     with pytest.raises(ValueError, match=r"'spare' was never reached.*blocks="):
         collect(model, [torch.zeros(1, 3, dtype=torch.long)])
 
     class Halved(Lookup):
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        def forward(self, ids):
             return super().forward(ids[:, :2])
 
     with pytest.raises(ValueError, match=r"'mlp' was given 2 inputs in batch 0, which has 3 tokens \(1 x 3\)"):
@@ -379,7 +373,7 @@ def test_block_that_is_never_reached_or_sees_other_rows() -> None:
 
 
 @pytest.mark.parametrize("length", [7, 4])
-def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
+def test_a_decoder_has_tokens_and_padding_of_its_own(length):
     """Of the same shape as the encoder's, which must not be taken for them, or of another."""
     model, ids = strong(t5()), token_ids(1)[0]
     mask = torch.ones_like(ids)
@@ -406,7 +400,7 @@ def test_a_decoder_has_tokens_and_padding_of_its_own(length: int) -> None:
         collect(model, [ids])
 
 
-def test_save_and_load(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path):
     moments = collect(llama(), token_ids(2), groups="first")
     file = moments.save(tmp_path / "one.safetensors")
     folder = moments.save(tmp_path / "new" / "folder")
@@ -419,7 +413,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert repr(again) == "Moments(LlamaForCausalLM, 2 blocks, 42 tokens, 2 groups)"
 
 
-def test_files_that_hold_no_moments(tmp_path: Path) -> None:
+def test_files_that_hold_no_moments(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"make them with mlpoly.lm.collect"):
         Moments.load(tmp_path)
     file = collect(gpt2(), token_ids(1)).save(tmp_path)
@@ -446,9 +440,7 @@ FIRST = "transformer.h.0.mlp"
         (lambda h, a: a.pop(f"{FIRST}/0/mean"), "mean"),
     ],
 )
-def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(
-    change: Any, message: str, tmp_path: Path
-) -> None:
+def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(change, message, tmp_path):
     path = collect(gpt2(), token_ids(1)).save(tmp_path)
     header, arrays = read_tensors(path)
     change(header, arrays)
@@ -457,7 +449,7 @@ def test_damaged_moments_are_refused_and_the_error_names_what_is_wrong(
         Moments.load(path)
 
 
-def test_merge_equals_the_whole() -> None:
+def test_merge_equals_the_whole():
     model, batches = llama(), token_ids(5)
     whole = collect(model, batches, groups="first")
     one, other = (collect(model, b, groups="first") for b in (batches[:2], batches[2:]))
@@ -474,22 +466,22 @@ def test_merge_equals_the_whole() -> None:
 class Wrapper(nn.Module):
     """Passes everything on, as wrappers for several GPUs do."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module):
         super().__init__()
         self.module = module
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)
 
 
-def test_wrapped_model_gets_the_attention_mask() -> None:
+def test_wrapped_model_gets_the_attention_mask():
     batch = {"input_ids": token_ids(1)[0], "attention_mask": torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [0] + [1] * 6])}
     plain, wrapped = collect(bert(), [batch]), collect(Wrapper(bert()), [batch])
     for name in plain.names:
         assert_close(wrapped.gaussian(f"module.{name}").cov, plain.gaussian(name).cov)
 
 
-def test_merge_refuses_what_does_not_belong_together() -> None:
+def test_merge_refuses_what_does_not_belong_together():
     model, batches = llama(), token_ids(1)
     one = collect(model, batches)
     with pytest.raises(ValueError, match=r"different blocks, 'model.layers.1.mlp' among them"):
@@ -509,28 +501,28 @@ def test_merge_refuses_what_does_not_belong_together() -> None:
 class Counted:
     """Counts the batches that a model runs."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         self.calls = 0
         model.register_forward_pre_hook(self.count)
 
-    def count(self, module: nn.Module, args: Any) -> None:
+    def count(self, module, args):
         self.calls += 1
 
 
-def interrupted(batches: list[Any], after: int) -> Iterator[Any]:
+def interrupted(batches, after):
     yield from batches[:after]
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("groups", ["none", "first", "norm", "clusters"])
-def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
+def test_an_interrupted_pass_is_resumed(groups, tmp_path):
     model, batches = gpt2(), token_ids(6)
     assert_same_moments(
         whole := collect(model, batches, groups=groups, save_to=tmp_path / "whole", save_every=0),
         collect(model, batches, groups=groups),
     )
     folder = tmp_path / "in two"
-    options: dict[str, Any] = {"groups": groups, "save_to": folder, "save_every": 0}
+    options = {"groups": groups, "save_to": folder, "save_every": 0}
     for after in (2, 4):
         with pytest.raises(KeyboardInterrupt):
             collect(model, interrupted(batches, after), **options)
@@ -548,9 +540,9 @@ def test_an_interrupted_pass_is_resumed(groups: str, tmp_path: Path) -> None:
     assert counted.calls == 3 and more.tokens == 7 * 21
 
 
-def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
+def test_resume_refuses_other_data_options_and_models(tmp_path):
     model, batches = gpt2(), token_ids(4)
-    options: dict[str, Any] = {"save_to": tmp_path, "save_every": 0}
+    options = {"save_to": tmp_path, "save_every": 0}
     with pytest.raises(KeyboardInterrupt):
         collect(model, interrupted(batches, 2), **options)
     for other in (token_ids(4, seed=1), batches[:1], [torch.cat(batches[:2]), *batches[2:]]):
@@ -576,9 +568,9 @@ def test_resume_refuses_other_data_options_and_models(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["function", "moments.safetensors"]
 
 
-def test_resume_with_a_budget(tmp_path: Path) -> None:
+def test_resume_with_a_budget(tmp_path):
     model, batches = gpt2(), token_ids(5)
-    options: dict[str, Any] = {"save_to": tmp_path, "save_every": 0, "tokens": 70}
+    options = {"save_to": tmp_path, "save_every": 0, "tokens": 70}
     with pytest.raises(KeyboardInterrupt):
         collect(model, interrupted(batches, 2), **options)
     found = collect(model, batches, **options)

@@ -1,7 +1,6 @@
 """Conversions of tiny models, in memory and on disk."""
 
 import json
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -24,7 +23,7 @@ from mlpoly.polynomials import BoundedPolynomial
 
 @pytest.mark.parametrize("method", get_args(Method))
 @pytest.mark.parametrize(("make_model", "degree"), EXACT)
-def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, method: str) -> None:
+def test_exact_blocks_leave_nothing_unexplained(make_model, degree, method):
     model, batches = make_model(), token_ids(8)
     before, as_it_was = logits(model, batches[0]), state(model)
     found = convert(
@@ -42,7 +41,7 @@ def test_exact_blocks_leave_nothing_unexplained(make_model: Any, degree: int, me
 
 
 @pytest.mark.parametrize(("coefficients", "bound"), [("readout", None), ("free", 2.0), ("auto", "auto")])
-def test_neurons_are_fitted_to_tokens_together(coefficients: Any, bound: Any) -> None:
+def test_neurons_are_fitted_to_tokens_together(coefficients, bound):
     """On the inputs of a block the answer satisfies the normal equations with the penalty that was chosen."""
     model, batches = llama("silu"), token_ids(40)
     block, x = find_blocks(model)[1], recorded(model, batches)["model.layers.1.mlp"]
@@ -66,7 +65,7 @@ def test_neurons_are_fitted_to_tokens_together(coefficients: Any, bound: Any) ->
     assert bool((left.abs() <= 1e-3 * scale).all())  # values in float32, and functions that are alike
 
 
-def test_passes_are_divided_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_are_divided_where_memory_is_short(monkeypatch):
     model, batches = llama("silu"), token_ids(40)
     moments = collect(model, batches)
     whole = convert(model, moments, 2, method="samples", batches=iter(batches), closed_form=False)
@@ -81,10 +80,10 @@ def test_passes_are_divided_where_memory_is_short(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("method", get_args(Method))
-def test_bounds_are_chosen_for_each_block(method: Any, tmp_path: Path) -> None:
+def test_bounds_are_chosen_for_each_block(method, tmp_path):
     model, batches = llama("silu"), token_ids(40)
     moments = collect(model, batches, "layers.1.mlp", groups=TokenClusters(3))
-    options: dict[str, Any] = {"method": method, "batches": batches, "held_out": batches}
+    options = {"method": method, "batches": batches, "held_out": batches}
     found = convert(model, moments, 2, bound="auto", **options)
     fixed = {b: convert(model, moments, 2, bound=b, closed_form=False, **options) for b in BOUNDS}
     found.save(tmp_path)
@@ -98,7 +97,7 @@ def test_bounds_are_chosen_for_each_block(method: Any, tmp_path: Path) -> None:
         assert json.loads((tmp_path / name / "cfg.json").read_text())["bound"] == own
 
 
-def test_the_held_out_error_is_that_of_fvu() -> None:
+def test_the_held_out_error_is_that_of_fvu():
     model, batches = llama("silu"), token_ids(4)
     moments = collect(model, batches)
     found = convert(model, moments, 2, "layers.1.mlp", bound=1.0, held_out=batches, closed_form=False)
@@ -114,9 +113,9 @@ def test_the_held_out_error_is_that_of_fvu() -> None:
     assert errors.closed_form is None
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_saved_and_loaded(tmp_path):
     model, batches = llama("silu"), token_ids(8)
-    options: dict[str, Any] = {"method": "samples", "batches": batches, "held_out": batches, "bound": 4.0}
+    options = {"method": "samples", "batches": batches, "held_out": batches, "bound": 4.0}
     found = convert(model, collect(model, batches), 2, **options)
     found.save(tmp_path / "out")
     names = [b.name for b in find_blocks(model)]
@@ -134,7 +133,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         assert torch.equal(logits(model, batches[0]), expected)
 
 
-def test_folders_that_hold_something_else(tmp_path: Path) -> None:
+def test_folders_that_hold_something_else(tmp_path):
     model, batches = llama("silu"), token_ids(4)
     with pytest.raises(FileNotFoundError, match="no conversion in"):
         Conversion.load(tmp_path)
@@ -150,7 +149,7 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         Conversion.load(tmp_path)
 
 
-def one_block(folder: Path, name: str = "mlp") -> Path:
+def one_block(folder, name="mlp"):
     """The cfg.json of a saved conversion of one block."""
     net = mp.MLP(torch.eye(4), None, torch.eye(4), None, "gelu")
     poly = mp.fit(net, mp.Gaussian.standard(4), 1)
@@ -171,7 +170,7 @@ def one_block(folder: Path, name: str = "mlp") -> Path:
     ],
     ids=lambda change: str(change)[:40],
 )
-def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_crafted_conversions_are_refused(change, tmp_path):
     path = one_block(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(mp.FileFormatError, match="convert again"):
@@ -179,7 +178,7 @@ def test_crafted_conversions_are_refused(change: dict[str, Any], tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "..", "/tmp/escaped", "..\\escaped", "C:escaped"])
-def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path) -> None:
+def test_names_of_blocks_do_not_lead_out_of_the_folder(name, tmp_path):
     path = one_block(tmp_path / "out")
     content = json.loads(path.read_text())
     content["block"] = content["errors"]["block"] = name
@@ -191,7 +190,7 @@ def test_names_of_blocks_do_not_lead_out_of_the_folder(name: str, tmp_path: Path
     assert not (tmp_path / "deep").exists()
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_what_is_wrong_is_said():
     model, batches = llama("silu"), token_ids(2)
     moments = collect(model, batches, "layers.0.mlp")
     assert list(convert(model, moments, 1, closed_form=False).polynomials) == ["model.layers.0.mlp"]
@@ -213,10 +212,10 @@ def test_what_is_wrong_is_said() -> None:
         convert(model, moments, 2, method="samples", batches=iter([]))
 
 
-def test_inputs_that_are_no_numbers_and_blocks_that_are_never_reached_are_named() -> None:
+def test_inputs_that_are_no_numbers_and_blocks_that_are_never_reached_are_named():
     model, batches = llama("silu"), token_ids(3)
     moments = collect(model, batches)
-    passes: list[dict[str, Any]] = [{"method": "samples", "batches": batches}, {"held_out": batches}]
+    passes = [{"method": "samples", "batches": batches}, {"held_out": batches}]
     model.model.layers[1].forward = lambda x, *args, **kwargs: x
     for options in passes:
         with pytest.raises(ValueError, match=r"'model.layers.1.mlp' was never reached"):

@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -125,14 +123,14 @@ assert world().size == 1
 """
 
 
-def setting() -> dict[str, Any]:
-    made: dict[str, Any] = {}
+def setting():
+    made = {}
     exec(SETTING, made)
     return made
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "setting.py").write_text(SETTING)
     (folder / "script.py").write_text(SCRIPT)
@@ -144,11 +142,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def facts(results: Path, rank: int) -> dict[str, Any]:
+def facts(results, rank):
     return json.loads((results / f"facts-{rank}.json").read_text())
 
 
-def assert_same(one: Moments, other: Moments) -> None:
+def assert_same(one, other):
     """The same but for the order of sums, and for libraries that other tests in this process have imported."""
     assert one.provenance | {"versions": {}} == other.provenance | {"versions": {}}
     assert_same_moments(one, other, 1e-10)
@@ -156,7 +154,7 @@ def assert_same(one: Moments, other: Moments) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("case", ["plain", "first", "norm", "clusters", "budget", "one batch", "user"])
-def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
+def test_two_processes_find_what_one_finds(case, results):
     made = setting()
     n, options = made["CASES"][case]
     alone = collect(made["model"](), made["batches"](n), **options)
@@ -167,7 +165,7 @@ def test_two_processes_find_what_one_finds(case: str, results: Path) -> None:
 
 
 @pytest.mark.process
-def test_each_process_runs_its_part(results: Path) -> None:
+def test_each_process_runs_its_part(results):
     first, second = facts(results, 0), facts(results, 1)
     assert (first["plain"], second["plain"]) == (4, 3)
     assert (first["one batch"], second["one batch"]) == (1, 0)
@@ -176,7 +174,7 @@ def test_each_process_runs_its_part(results: Path) -> None:
 
 
 @pytest.mark.process
-def test_killed_processes_are_resumed(results: Path) -> None:
+def test_killed_processes_are_resumed(results):
     made = setting()
     alone = collect(made["model"](), made["batches"](7), groups="norm")
     assert_same(Moments.load(results / "resumed"), alone)
@@ -190,7 +188,7 @@ def test_killed_processes_are_resumed(results: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("case", ["gaussian", "neuronwise", "samples", "one"])
-def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
+def test_two_processes_fit_what_one_fits(case, results):
     made = setting()
     net, options = made["model"](), made["CONVERSIONS"][case]
     moments = collect(net, made["batches"](7), groups="first")
@@ -211,13 +209,13 @@ def test_two_processes_fit_what_one_fits(case: str, results: Path) -> None:
 
 
 @pytest.mark.process
-def test_different_arguments_and_data_are_refused(results: Path) -> None:
+def test_different_arguments_and_data_are_refused(results):
     for rank in (0, 1):
         assert "different arguments for convert" in facts(results, rank)["disagree"]
         assert "the processes were given different batches" in facts(results, rank)["different"]
 
 
-def test_one_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_alone(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     assert initialise() == world() == (0, 1)

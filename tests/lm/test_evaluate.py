@@ -1,7 +1,5 @@
 """Losses of models with their blocks replaced, against the models' own losses and plain least squares."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +20,7 @@ from mlpoly.lm.moments.collect import collect
 
 
 @pytest.mark.parametrize("make", [llama, gpt2])
-def test_nothing_replaced_is_the_models_own_loss(make: Any) -> None:
+def test_nothing_replaced_is_the_models_own_loss(make):
     model, batches = make("relu"), token_ids()
     found = evaluate(model, {}, batches, baselines=())
     with torch.no_grad():
@@ -32,7 +30,7 @@ def test_nothing_replaced_is_the_models_own_loss(make: Any) -> None:
     assert [(r.replaced, r.by, r.kl) for r in found.rows] == [("none", "", 0.0), ("all", "polynomial", 0.0)]
 
 
-def test_padding_does_not_count() -> None:
+def test_padding_does_not_count():
     model, (ids, _) = llama("silu"), token_ids()
     name = find_blocks(model)[0].name
     polys = {name: mp.fit(find_blocks(model)[0].net(), mp.Gaussian.standard(D), 1)}
@@ -43,7 +41,7 @@ def test_padding_does_not_count() -> None:
         assert (one.cross_entropy, one.kl) == pytest.approx((other.cross_entropy, other.kl), rel=1e-4, abs=1e-7)
 
 
-def test_labels_of_a_masked_model() -> None:
+def test_labels_of_a_masked_model():
     model, (ids, _) = bert("gelu"), token_ids()
     labels = torch.where(torch.arange(7) < 3, ids, -100)
     found = evaluate(model, {}, [{"input_ids": ids, "labels": labels}], baselines=(), next_token=False)
@@ -52,7 +50,7 @@ def test_labels_of_a_masked_model() -> None:
     assert found.tokens == 9
 
 
-def test_rows_of_an_evaluation() -> None:
+def test_rows_of_an_evaluation():
     model, batches = llama("silu"), token_ids(4)
     conversion = convert(model, collect(model, batches), 4, closed_form=False)
     found = evaluate(model, conversion, batches, each=True)
@@ -71,7 +69,7 @@ def test_rows_of_an_evaluation() -> None:
         evaluate(model, conversion, batches[0])
 
 
-def test_models_that_add_to_a_blocks_output_in_place() -> None:
+def test_models_that_add_to_a_blocks_output_in_place():
     """Falcon adds the attention's output to that of the block, in the block's memory."""
     torch.manual_seed(0)
     options = {"vocab_size": VOCABULARY, "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -82,7 +80,7 @@ def test_models_that_add_to_a_blocks_output_in_place() -> None:
     assert found.rows[2:] == again.rows[2:]  # nothing was left in the constants' memory
 
 
-def test_the_linear_baseline_is_least_squares() -> None:
+def test_the_linear_baseline_is_least_squares():
     model, batches = llama("silu"), token_ids(6)
     block = find_blocks(model)[1]
     x = tiny_models.recorded(model, batches)[block.name].double()
@@ -93,31 +91,31 @@ def test_the_linear_baseline_is_least_squares() -> None:
     torch.testing.assert_close(made["mean"][block.name].value.double(), y.mean(0), atol=1e-6, rtol=1e-5)
 
 
-def images(count: int) -> list[dict[str, torch.Tensor]]:
+def images(count):
     draw = torch.Generator().manual_seed(0)
     shape = (6, 3, 8, 8)
     return [{"pixel_values": torch.randn(shape, generator=draw), "labels": torch.arange(6) % 3} for _ in range(count)]
 
 
-def texts(count: int) -> list[dict[str, torch.Tensor]]:
+def texts(count):
     mask = torch.ones(3, 7, dtype=torch.long)
     mask[0, 4:] = 0
     return [{"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 2, 1])} for ids in token_ids(count)]
 
 
-def without_labels(batches: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+def without_labels(batches):
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 
 
-def text_classifier() -> nn.Module:
+def text_classifier():
     return tiny_models.bert("BertForSequenceClassification", num_labels=3)
 
 
-def image_classifier() -> nn.Module:
+def image_classifier():
     return tiny_models.vit("ViTForImageClassification", num_labels=3)
 
 
-def bars(found: Any) -> list[float]:
+def bars(found):
     """Lengths of the bars of an evaluation's plot."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     try:
@@ -126,12 +124,12 @@ def bars(found: Any) -> list[float]:
         pyplot.close("all")
 
 
-def converted(model: nn.Module, batches: list[Any]) -> Any:
+def converted(model, batches):
     return convert(model, collect(model, batches), 2, closed_form=False)
 
 
 @pytest.mark.parametrize(("make", "batches"), [(image_classifier, images(4)), (text_classifier, texts(8))])
-def test_classifiers_are_measured_by_the_divergence_of_their_classes(make: Any, batches: list[Any]) -> None:
+def test_classifiers_are_measured_by_the_divergence_of_their_classes(make, batches):
     model = strong(make())
     polys = converted(model, batches)
     found = evaluate(model, polys, batches, baselines=("removed",))
@@ -162,13 +160,13 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_models_without_a_head_are_measured_by_the_cosine_of_their_hidden_states(kind: str) -> None:
+def test_models_without_a_head_are_measured_by_the_cosine_of_their_hidden_states(kind):
     make, batches = MODELS[kind]
     model = strong(make())
     polys = converted(model, batches)
     found = evaluate(model, polys, batches, baselines=("removed",))
 
-    def hidden() -> torch.Tensor:
+    def hidden():
         rows = []
         for batch in batches:
             given = batch if isinstance(batch, dict) else {"input_ids": batch}
@@ -188,7 +186,7 @@ def test_models_without_a_head_are_measured_by_the_cosine_of_their_hidden_states
     assert bars(found) == [1 - row.cosine for row in found.rows[1:]]
 
 
-def test_an_encoder_decoder_predicts_the_tokens_of_its_decoder() -> None:
+def test_an_encoder_decoder_predicts_the_tokens_of_its_decoder():
     model = strong(tiny_models.t5())
     source, labels = token_ids(2)
     shifted = torch.cat([torch.zeros(3, 1, dtype=torch.long), labels[:, :-1]], 1)  # 0 begins a text
@@ -204,7 +202,7 @@ def test_an_encoder_decoder_predicts_the_tokens_of_its_decoder() -> None:
     assert evaluate(model, polys, [given], baselines=()).loss().kl > 0
 
 
-def test_sounds_to_text() -> None:
+def test_sounds_to_text():
     """Whisper's decoder predicts tokens; of the positions of a sound that CTC labels, the targets are not known."""
     features = {"input_features": torch.linspace(-9, 9, 320).sin().reshape(2, 8, 20), "decoder_input_ids": IDS}
     whisper = strong(tiny_models.whisper())
@@ -218,7 +216,7 @@ def test_sounds_to_text() -> None:
 IDS = torch.arange(10).reshape(2, 5)
 
 
-def test_outputs_that_cannot_be_compared_are_refused() -> None:
+def test_outputs_that_cannot_be_compared_are_refused():
     batches = without_labels(texts(1))
     expected = r"not logits \(b, t, v\), logits \(b, v\) of two classes at least, or last"
     for kind, options in (("BertForSequenceClassification", {"num_labels": 1}), ("BertForQuestionAnswering", {})):
@@ -230,7 +228,7 @@ def test_outputs_that_cannot_be_compared_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_models_in_sixteen_bits_have_all_baselines(dtype: torch.dtype) -> None:
+def test_models_in_sixteen_bits_have_all_baselines(dtype):
     """The linear map is computed in float32, and its values are the model's."""
     model = llama("silu")
     expected = evaluate(model, polynomials(model, 3), token_ids(3))
@@ -242,7 +240,7 @@ def test_models_in_sixteen_bits_have_all_baselines(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.data
-def test_cubics_in_place_of_the_blocks_of_stories260k() -> None:
+def test_cubics_in_place_of_the_blocks_of_stories260k():
     """Cubics in place of all blocks, from the moments of 20 480 tokens, on 16 384 others."""
     folder = data_folder("stories260K")
     model, _ = load_model(folder)

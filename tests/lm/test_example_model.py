@@ -14,7 +14,7 @@ from mlpoly.lm.model.loading import describe_model
 PLURALS = ("dogs", "cats", "trees", "birds", "children", "kings")
 
 
-def obeys(kind: str, words: tuple[str, ...]) -> bool:
+def obeys(kind, words):
     """Whether a sentence keeps the rule of its kind, read off the words alone."""
     if kind == "sum":
         return (int(words[0]) + int(words[2])) % 10 == int(words[4])
@@ -29,14 +29,14 @@ def obeys(kind: str, words: tuple[str, ...]) -> bool:
     return text == ""
 
 
-def test_sentences_obey_their_rules() -> None:
+def test_sentences_obey_their_rules():
     drawn = sentences(2_000, seed=5)
     assert all(obeys(s.kind, s.words) for s in drawn)
     assert {w for s in drawn for w in s.words} == set(WORDS)
     assert len({s.kind for s in drawn}) == 4
 
 
-def test_the_folder_is_small_and_its_facts_are_of_this_model() -> None:
+def test_the_folder_is_small_and_its_facts_are_of_this_model():
     assert sum(path.stat().st_size for path in EXAMPLE.iterdir()) < 1.5e6
     facts = json.loads((EXAMPLE / "facts.json").read_text(encoding="utf-8"))
     model, tokenizer = load_model()
@@ -46,12 +46,12 @@ def test_the_folder_is_small_and_its_facts_are_of_this_model() -> None:
     assert describe_model(model)["model"] == "mlpoly-example"  # which titles of reports begin with
 
 
-def next_word(prompt: str, model, tokenizer) -> str:
+def next_word(prompt, model, tokenizer):
     with torch.no_grad():
         return tokenizer.decode(model(torch.tensor([tokenizer.encode(prompt)])).logits[0, -1].argmax())
 
 
-def test_the_answer_is_the_product_of_two_signs_also_with_cubics() -> None:
+def test_the_answer_is_the_product_of_two_signs_also_with_cubics():
     model, tokenizer = load_model()
     batches = list(token_batches(tokenizer, example_text(2_000), length=64))
     cubic = convert(model, collect(model, batches[:-2]), 3, bound=3.0, closed_form=False)
@@ -69,7 +69,7 @@ def test_the_answer_is_the_product_of_two_signs_also_with_cubics() -> None:
     assert losses.increase < losses.rows[-1].cross_entropy - losses.rows[0].cross_entropy
 
 
-def test_the_first_block_multiplies_the_two_signs() -> None:
+def test_the_first_block_multiplies_the_two_signs():
     """Its features towards the answer follow one sign or the other; the next block reads their product."""
     model, tokenizer = load_model()
     batches = list(token_batches(tokenizer, example_text(2_000), length=64))
@@ -80,7 +80,7 @@ def test_the_first_block_multiplies_the_two_signs() -> None:
     strongest = []
     for name, poly in made.polynomials.items():
         features = block_features(poly, model, name, "token", 4, difference=yes_no, inputs=moments.gaussian(name))
-        seen: list = []
+        seen = []
         hook = model.get_submodule(name).register_forward_pre_hook(
             lambda _, args, seen=seen: seen.append(args[0][0, -1])
         )

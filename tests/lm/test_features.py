@@ -1,7 +1,5 @@
 """Features of blocks: what they read and write, where they are large on text, and what steering them does."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -9,11 +7,10 @@ from support import tiny_models
 from support.backends import assert_close
 from support.mixtures_of_experts import mixtral
 from support.tiny_models import VOCABULARY, D, recorded, shaken, token_ids
-from torch import nn
 
 import mlpoly as mp
 from mlpoly.importers import find_blocks
-from mlpoly.lm import FeatureSet, block_features, check_features, collect, graft, read_features, steer
+from mlpoly.lm import block_features, check_features, collect, graft, read_features, steer
 from mlpoly.lm.model.tracing import trace
 from mlpoly.lm.reading.block_features import logit_directions
 
@@ -23,35 +20,35 @@ KINDS = ("principal", "token", "term", "form", "neuron", "direction", "pca", "ra
 SQUARES = tuple(kind for kind in KINDS if kind not in ("form", "neuron"))
 
 
-def model_and_polynomials(make: Any = tiny_models.llama, degree: int = 2) -> tuple[nn.Module, dict[str, Any]]:
+def model_and_polynomials(make=tiny_models.llama, degree=2):
     model = shaken(make(initializer_range=0.3))
     moments = collect(model, token_ids(4, b=4, t=12))
     return model, {b.name: mp.fit(b.net(), moments.gaussian(b.name), degree) for b in find_blocks(model)}
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[nn.Module, Any]:
+def small():
     model, polys = model_and_polynomials()
     return model, polys[BLOCK]
 
 
-def made(small: tuple[nn.Module, Any], kind: str, k: int = 4, **options: Any) -> FeatureSet:
+def made(small, kind, k=4, **options):
     model, poly = small
     options |= {"token": {"token": 5}, "direction": {"directions": np.eye(D)[:k]}}.get(kind, {})
     return block_features(poly, model, BLOCK, kind, k, **options)
 
 
-def seen_at_block(model: nn.Module, batch: Any, outputs: bool = False) -> Any:
+def seen_at_block(model, batch, outputs=False):
     """What enters or leaves the block (b, t, d)."""
     ids = batch["input_ids"] if isinstance(batch, dict) else batch
     return recorded(model, [batch], {BLOCK: model.get_submodule(BLOCK)}, outputs)[BLOCK].unflatten(0, ids.shape)
 
 
-def inputs_of(model: nn.Module, batch: Any) -> Any:
+def inputs_of(model, batch):
     return seen_at_block(model, batch)
 
 
-def block_output(model: nn.Module, batch: Any) -> Any:
+def block_output(model, batch):
     return seen_at_block(model, batch, outputs=True)
 
 
@@ -176,7 +173,7 @@ def test_a_head_that_transforms_the_residual_stream_has_no_logits_of_features(ma
             refused()
 
 
-def padded(n: int) -> list[dict[str, Any]]:
+def padded(n):
     """Batches with padding on the left or on the right of some sequences."""
     batches = []
     for number, ids in enumerate(token_ids(n, b=4, t=9, seed=3)):
@@ -194,7 +191,7 @@ def test_contexts_distributions_and_explained_variance_against_brute_force(small
     found, batches = made(small, kind), padded(3)
     readings = read_features(model, found, batches, tokenizer=WORDS, contexts=5, window=(2, 1))
     sequences = []  # of tokens that count, with the values there
-    rows: list[Any] = []
+    rows = []
     for batch in batches:
         x = inputs_of(model, batch)
         for ids, inside, keep in zip(batch["input_ids"], x, batch["attention_mask"].bool(), strict=True):
@@ -289,7 +286,7 @@ def test_an_expert_is_steered_at_its_own_tokens():
     poly = mp.fit(block.net(), inputs, 2)
     features = block_features(poly, model, name, k=3, inputs=inputs)
     modules = [(name, id(module)) for name, module in model.named_modules()]
-    chosen: list[Any] = []
+    chosen = []
     handle = model.model.layers[1].mlp.experts.register_forward_pre_hook(lambda _, args: chosen.append(args[1]))
     with torch.no_grad():
         before = model(ids).logits

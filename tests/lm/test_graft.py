@@ -1,7 +1,6 @@
 """Grafts: blocks that are polynomials themselves, so that replacing them must change nothing."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from mlpoly.lm.model.graft import Constant, graft
 
 
 @pytest.mark.parametrize(("make", "degree"), EXACT)
-def test_an_exact_polynomial_changes_nothing(make: Any, degree: int) -> None:
+def test_an_exact_polynomial_changes_nothing(make, degree):
     model, (ids, _) = make(), token_ids()
     before, as_it_was = logits(model, ids), state(model)
     polys = polynomials(model, degree)
@@ -28,7 +27,7 @@ def test_an_exact_polynomial_changes_nothing(make: Any, degree: int) -> None:
 
 
 @pytest.mark.parametrize(("make", "degree"), EXACT)
-def test_another_polynomial_changes_something(make: Any, degree: int) -> None:
+def test_another_polynomial_changes_something(make, degree):
     model, (ids, _) = make(), token_ids()
     before = logits(model, ids)
     with graft(model, polynomials(model, degree - 1)):
@@ -38,7 +37,7 @@ def test_another_polynomial_changes_something(make: Any, degree: int) -> None:
 class Layer(nn.Module):
     """A residual block of a class of its own, or as a part of the layer."""
 
-    def __init__(self, part: bool) -> None:
+    def __init__(self, part):
         super().__init__()
         self.part = part
         if part:  # as in OPT
@@ -47,16 +46,16 @@ class Layer(nn.Module):
         else:
             self.mlp = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return x + (self.fc2(self.activation_fn(self.fc1(x))) if self.part else self.mlp(x))
 
 
 @pytest.mark.parametrize(
     ("place", "part"), [("model", False), ("layer", False), ("block", False), ("model", True), ("layer", True)]
 )
-def test_compiled_models_have_their_blocks_under_their_names(place: str, part: bool) -> None:
+def test_compiled_models_have_their_blocks_under_their_names(place, part):
     torch.manual_seed(0)
-    plain: Any = nn.Sequential(nn.Embedding(10, 4), Layer(part), Layer(part))
+    plain = nn.Sequential(nn.Embedding(10, 4), Layer(part), Layer(part))
     model = copy.deepcopy(plain)
     if place == "block":
         model[1].mlp = torch.compile(model[1].mlp, backend="eager")
@@ -81,7 +80,7 @@ def test_compiled_models_have_their_blocks_under_their_names(place: str, part: b
 
 
 @pytest.mark.parametrize("make", [llama, bert])
-def test_the_inner_of_two_grafts_counts(make: Any) -> None:
+def test_the_inner_of_two_grafts_counts(make):
     model, (ids, _) = make(), token_ids()
     as_it_was = state(model)
     first, second = (b.name for b in find_blocks(model))
@@ -101,12 +100,12 @@ def test_the_inner_of_two_grafts_counts(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [llama, bert])
-def test_an_error_leaves_the_model_as_it_was(make: Any) -> None:
+def test_an_error_leaves_the_model_as_it_was(make):
     model, (ids, _) = make(), token_ids()
     as_it_was = state(model)
 
     class Broken(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             raise ArithmeticError("broken")
 
     names = [b.name for b in find_blocks(model)]
@@ -115,7 +114,7 @@ def test_an_error_leaves_the_model_as_it_was(make: Any) -> None:
     assert state(model) == as_it_was
 
 
-def test_a_module_in_two_places_is_replaced_in_both() -> None:
+def test_a_module_in_two_places_is_replaced_in_both():
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
     model = nn.Sequential(mlp, mlp)
@@ -124,14 +123,14 @@ def test_a_module_in_two_places_is_replaced_in_both() -> None:
     assert model[0] is model[1] is mlp
 
 
-def test_a_model_that_is_its_own_block() -> None:
+def test_a_model_that_is_its_own_block():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
     with graft(model, {"": Constant(torch.ones(4))}):
         assert torch.equal(model(torch.zeros(2, 4)), torch.ones(2, 4))
     assert not torch.equal(model(torch.zeros(2, 4)), torch.ones(2, 4))
 
 
-def test_wrong_names_and_kinds() -> None:
+def test_wrong_names_and_kinds():
     model = llama()
     with pytest.raises(ValueError, match=r"'layers.9.mlp', which .* does not have; its blocks are model.layers.0.mlp"):
         graft(model, {"layers.9.mlp": Constant(torch.zeros(D))}).__enter__()

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +14,12 @@ from mlpoly.lm import collect, example_text, load_model, token_batches
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     llama().save_pretrained(tmp_path / "tiny")
     return tmp_path / "tiny"
 
 
-def test_folder_with_safetensors(folder: Path) -> None:
+def test_folder_with_safetensors(folder):
     model, tokenizer = load_model(folder)
     assert type(model).__name__ == "LlamaForCausalLM" and not model.training
     assert tokenizer is None
@@ -33,19 +31,19 @@ def test_folder_with_safetensors(folder: Path) -> None:
     assert collect(model, [torch.ones(1, 2, dtype=torch.long)]).provenance["model"] == "tiny"
 
 
-def test_folder_with_a_tokenizer(folder: Path) -> None:
+def test_folder_with_a_tokenizer(folder):
     word_tokenizer(bos=True).save_pretrained(folder)
     _, tokenizer = load_model(folder)
     assert tokenizer.encode("to be") == [1, 2, 3]
 
 
-def test_class_of_the_checkpoint_is_used(tmp_path: Path) -> None:
+def test_class_of_the_checkpoint_is_used(tmp_path):
     bert().save_pretrained(tmp_path)
     model, _ = load_model(tmp_path)
     assert type(model).__name__ == "BertForMaskedLM"
 
 
-def test_pickles_are_refused(folder: Path) -> None:
+def test_pickles_are_refused(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"no weights in safetensors\. Get a safetensors version"):
         load_model(folder)
@@ -54,7 +52,7 @@ def test_pickles_are_refused(folder: Path) -> None:
         load_model(folder)
 
 
-def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
+def test_code_in_a_checkpoint_is_not_run(folder):
     config = json.loads((folder / "config.json").read_text())
     config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
     (folder / "config.json").write_text(json.dumps(config))
@@ -63,13 +61,13 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
         load_model(folder)
 
 
-def test_damaged_tokenizer(folder: Path) -> None:
+def test_damaged_tokenizer(folder):
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"the tokenizer in .* could not be loaded"):
         load_model(folder)
 
 
-def test_damaged_checkpoints(folder: Path) -> None:
+def test_damaged_checkpoints(folder):
     from safetensors.torch import load_file, save_file
 
     file = folder / "model.safetensors"
@@ -86,7 +84,7 @@ def test_damaged_checkpoints(folder: Path) -> None:
         load_model(folder)
 
 
-def test_a_checkpoint_without_its_head(tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_head(tmp_path):
     """As sentence encoders are published: the configuration names the masked model that they were trained as."""
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     body = transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes), add_pooling_layer=False).eval()
@@ -100,7 +98,7 @@ def test_a_checkpoint_without_its_head(tmp_path: Path) -> None:
     torch.testing.assert_close(model(ids).last_hidden_state, body(ids).last_hidden_state, rtol=0, atol=0)
 
 
-def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_lead_nowhere(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
         FileNotFoundError, match="'nobody/nothing' is not a local folder, and the model could not be fetched"
@@ -118,14 +116,14 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("package", ["gguf", "accelerate"])
-def test_missing_packages_for_gguf(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_for_gguf(package, tmp_path, monkeypatch):
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, package, None)  # makes the import fail
     with pytest.raises(ImportError, match=rf"GGUF file model\.gguf needs {package}.*'mlpoly\[transformers\]'"):
         load_model(tmp_path / "model.gguf")
 
 
-def write_gguf(path: Path, begins: bool | None) -> None:
+def write_gguf(path, begins):
     """A Llama of one block with random weights and five tokens, as llama.cpp writes it."""
     gguf = pytest.importorskip("gguf")
     d, h, words = 16, 24, ["<s>", "a", "b", "c", "ab"]
@@ -151,7 +149,7 @@ def write_gguf(path: Path, begins: bool | None) -> None:
 
 
 @pytest.mark.parametrize("begins", [True, False, None])
-def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(begins: bool | None, tmp_path: Path) -> None:
+def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(begins, tmp_path):
     pytest.importorskip("accelerate")
     write_gguf(tmp_path / "tiny.gguf", begins)
     model, tokenizer = load_model(tmp_path / "tiny.gguf")
@@ -162,14 +160,12 @@ def test_a_gguf_that_says_so_begins_every_sequence_with_its_token(begins: bool |
     assert type(model).__name__ == "LlamaForCausalLM"
 
 
-def test_a_tokenizer_that_ignores_what_the_gguf_says_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_ignores_what_the_gguf_says_is_warned_of(tmp_path, monkeypatch):
     pytest.importorskip("accelerate")
     write_gguf(tmp_path / "tiny.gguf", True)
     real = transformers.AutoTokenizer.from_pretrained
 
-    def ignores(*args: Any, add_bos_token: bool, **options: Any) -> Any:
+    def ignores(*args, add_bos_token, **options):
         return real(*args, **options)
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", ignores)
@@ -177,7 +173,7 @@ def test_a_tokenizer_that_ignores_what_the_gguf_says_is_warned_of(
         load_model(tmp_path / "tiny.gguf")
 
 
-def test_the_shipped_model() -> None:
+def test_the_shipped_model():
     model, tokenizer = load_model()
     batches = token_batches(tokenizer, example_text(1_000), length=64, batch_size=16, tokens=4096)
     moments = collect(model, batches, "model.layers.*.mlp", groups="first")

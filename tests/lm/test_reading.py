@@ -1,7 +1,5 @@
 """Reading blocks: parts by degree that add up, the direct path to a logit, spectra."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -26,24 +24,24 @@ IDS = torch.tensor([PROMPT])
 BLOCK = "model.layers.1.mlp"
 
 
-def llama() -> nn.Module:
+def llama():
     return shaken(tiny_models.llama(initializer_range=0.3))
 
 
-def gpt2() -> nn.Module:
+def gpt2():
     return shaken(tiny_models.gpt2(initializer_range=0.3))
 
 
-def gemma2() -> nn.Module:
+def gemma2():
     return shaken(tiny_models.gemma2(initializer_range=0.3))
 
 
-def polynomials(model: nn.Module, degree: int = 3) -> dict[str, Any]:
+def polynomials(model, degree=3):
     moments = collect(model, token_ids(4, b=4, t=12))
     return {block.name: mp.fit(block.net(), moments.gaussian(block.name), degree) for block in find_blocks(model)}
 
 
-def networks(rng: np.random.Generator) -> list[Any]:
+def networks(rng):
     W, V, R = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.normal(size=(4, 9))
     b, c, d = rng.normal(size=9), rng.normal(size=9), rng.normal(size=4)
     return [mp.MLP(W, b, R, d, "gelu"), mp.GLU(W, b, V, c, R, d, "silu")]
@@ -55,7 +53,7 @@ def test_parts_add_up(rng, degree, bound):
     inputs = mp.Gaussian(rng.normal(size=5), np.diag(rng.uniform(0.5, 2, 5)))
     x, u = 2 * rng.normal(size=(7, 5)), rng.normal(size=4)
     for net in networks(rng):
-        poly: Any = mp.fit(net, inputs, degree)
+        poly = mp.fit(net, inputs, degree)
         if bound is not None:
             poly = poly.bounded(bound)
         parts = degree_parts(poly, x, u)

@@ -1,8 +1,5 @@
 """Moments, errors and grafts of experts: against the tokens that a hook on the whole mixture sees routed to each."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -17,14 +14,14 @@ from mlpoly.importers.experts import is_expert
 from mlpoly.lm import attribute, collect, convert, evaluate, graft
 
 
-def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def routed(model, batches):
     """Inputs (n, d) of each expert and their positions (n,), from hooks on the modules of all experts."""
-    seen: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    seen = {}
     kept = np.zeros(0, bool)
     length = 0
 
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+    def keep(name):
+        def hook(module, args):
             x, chosen = args[0].detach().double().numpy(), args[1].numpy()
             for number in range(len(module.down_proj)):
                 rows = (chosen == number).any(1) & kept
@@ -47,7 +44,7 @@ def routed(model: nn.Module, batches: list[Any]) -> dict[str, tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("make", MIXTURES)
-def test_moments_are_those_of_the_routed_tokens(make: Any) -> None:
+def test_moments_are_those_of_the_routed_tokens(make):
     model, batches = make(), token_ids(8)
     found, expected = collect(model, batches, groups="first"), routed(model, batches)
     assert {name for name in found.names if ".experts." in name} == set(expected) and len(expected) >= 4
@@ -61,7 +58,7 @@ def test_moments_are_those_of_the_routed_tokens(make: Any) -> None:
         assert sorted(counts.values()) == sorted(c for c in (first, len(rows) - first) if c)
 
 
-def test_experts_without_tokens_are_left_out_with_a_warning() -> None:
+def test_experts_without_tokens_are_left_out_with_a_warning():
     model, batches = olmoe(), [torch.tensor([[1, 2]])]
     with pytest.warns(UserWarning, match=r"none of the 2 tokens was routed to \d+ experts"):
         found = collect(model, batches)
@@ -74,10 +71,10 @@ def test_experts_without_tokens_are_left_out_with_a_warning() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:none of the 6 tokens")
-def test_a_pass_that_stopped_before_some_experts_were_reached_resumes(tmp_path: Path) -> None:
+def test_a_pass_that_stopped_before_some_experts_were_reached_resumes(tmp_path):
     model, batches = olmoe(), [torch.tensor([[1, 2]]), torch.tensor([[5, 7]]), torch.tensor([[9, 3]])]
 
-    def stops() -> Any:
+    def stops():
         yield batches[0]
         raise KeyboardInterrupt
 
@@ -92,17 +89,17 @@ def test_a_pass_that_stopped_before_some_experts_were_reached_resumes(tmp_path: 
 
 
 @pytest.mark.parametrize("make", MIXTURES)
-def test_grafting_the_exact_networks_changes_nothing(make: Any) -> None:
+def test_grafting_the_exact_networks_changes_nothing(make):
     model, (ids,) = make(), token_ids(1)
     blocks = mp.find_blocks(model)
     modules = [(name, id(module)) for name, module in model.named_modules()]
 
     class Exact(nn.Module):
-        def __init__(self, net: Any) -> None:
+        def __init__(self, net):
             super().__init__()
             self.net = net
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return self.net(x)
 
     with torch.no_grad():
@@ -117,10 +114,10 @@ def test_grafting_the_exact_networks_changes_nothing(make: Any) -> None:
     assert [(name, id(module)) for name, module in model.named_modules()] == modules
 
 
-def test_a_graft_reaches_the_tokens_of_its_expert_alone() -> None:
+def test_a_graft_reaches_the_tokens_of_its_expert_alone():
     model, (ids,) = mixtral(), token_ids(1)
     name = "model.layers.1.mlp.experts.2"  # of the last layer, so that nothing spreads from token to token
-    chosen: list[Any] = []
+    chosen = []
     handle = model.model.layers[1].mlp.experts.register_forward_pre_hook(lambda _, args: chosen.append(args[1]))
     with torch.no_grad():
         before = model(ids).logits
@@ -133,7 +130,7 @@ def test_a_graft_reaches_the_tokens_of_its_expert_alone() -> None:
     assert torch.equal(changed, (chosen[0] == 2).any(1)) and 0 < changed.sum() < len(changed)
 
 
-def test_degrees_of_the_experts_come_closer() -> None:
+def test_degrees_of_the_experts_come_closer():
     model, train, held_out = qwen(), token_ids(40), token_ids(10, seed=1)
     moments = collect(model, train)
     costs = []
@@ -152,7 +149,7 @@ def test_degrees_of_the_experts_come_closer() -> None:
         attribute(model, made, [1, 2])
 
 
-def test_experts_of_models_with_modules_of_their_own() -> None:
+def test_experts_of_models_with_modules_of_their_own():
     config = transformers.SwitchTransformersConfig(
         vocab_size=32, d_model=D, d_ff=24, d_kv=8, num_layers=2, num_decoder_layers=1, num_heads=2, num_experts=3,
         num_sparse_encoder_layers=1, num_sparse_decoder_layers=0, pad_token_id=0, decoder_start_token_id=0,
@@ -167,7 +164,7 @@ def test_experts_of_models_with_modules_of_their_own() -> None:
         collect(model, token_ids(1), "encoder.*")
 
 
-def test_a_study_of_a_mixture(tmp_path: Path) -> None:
+def test_a_study_of_a_mixture(tmp_path):
     from mlpoly.lm import study_lm
 
     model = qwen()

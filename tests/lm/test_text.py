@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ from mlpoly.lm import split_text, token_batches
 from mlpoly.lm.text.tokens import vocabulary
 
 
-def flat(batches: Any) -> str:
+def flat(batches):
     return "".join(chr(i) for batch in batches for i in batch.flatten().tolist())
 
 
-def test_text_is_cut_into_equal_sequences(tmp_path: Path) -> None:
+def test_text_is_cut_into_equal_sequences(tmp_path):
     text = "".join(f"line {i}\n" for i in range(50))
     batches = token_batches(Letters(), text, length=16, batch_size=3)
     shapes = [tuple(b.shape) for b in batches]
@@ -33,7 +32,7 @@ def test_text_is_cut_into_equal_sequences(tmp_path: Path) -> None:
     assert flat(token_batches(Letters(), [file, text], length=16)) == (2 * text)[: 2 * len(text) // 16 * 16]
 
 
-def test_text_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_text_is_read_in_chunks(monkeypatch, tmp_path):
     monkeypatch.setattr("mlpoly.lm.text.token_batches._CHUNK", 30)
     text = "".join(f"äöü line {i}\n" for i in range(50))
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
@@ -44,7 +43,7 @@ def test_text_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         assert all(chunk.endswith("\n") for chunk in tokenizer.texts)
 
 
-def test_special_tokens_are_put_around_every_sequence() -> None:
+def test_special_tokens_are_put_around_every_sequence():
     tokenizer = Letters(before=(1,), after=(2, 3))
     rows = torch.cat(list(token_batches(tokenizer, "abcdefgh", length=6, batch_size=2)))
     assert rows.tolist() == [[1, *map(ord, "abc"), 2, 3], [1, *map(ord, "def"), 2, 3]]
@@ -54,13 +53,13 @@ def test_special_tokens_are_put_around_every_sequence() -> None:
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_tokenizers_of_transformers(bos: bool) -> None:
+def test_tokenizers_of_transformers(bos):
     tokenizer = word_tokenizer(bos)
     rows = torch.cat(list(token_batches(tokenizer, "to be or not to be", length=4)))
     assert rows.tolist() == ([[1, 2, 3, 4], [1, 5, 2, 3]] if bos else [[2, 3, 4, 5]])
 
 
-def test_budget_and_order() -> None:
+def test_budget_and_order():
     text = "".join(chr(97 + i) * 4 for i in range(20))
     assert flat(token_batches(Letters(), text, length=4, batch_size=3, tokens=17)) == text[:20]
     one, again, other = (flat(token_batches(Letters(), text, length=4, seed=s)) for s in (1, 1, 2))
@@ -68,11 +67,11 @@ def test_budget_and_order() -> None:
     assert sorted(one) == sorted(other) == sorted(text) and one != text
 
 
-def test_text_shorter_than_a_sequence_is_one() -> None:
+def test_text_shorter_than_a_sequence_is_one():
     assert [b.tolist() for b in token_batches(Letters(before=(1,)), "ab", length=8)] == [[[1, 97, 98]]]
 
 
-def test_arrays_of_tokens(tmp_path: Path) -> None:
+def test_arrays_of_tokens(tmp_path):
     ids = np.arange(30, dtype=np.uint16).reshape(5, 6)
     np.save(tmp_path / "ids.npy", ids)
     batches = list(token_batches(None, tmp_path / "ids.npy", batch_size=2))
@@ -89,7 +88,7 @@ def test_arrays_of_tokens(tmp_path: Path) -> None:
     assert [tuple(b.shape) for b in both] == [(4, 6), (1, 6), (2, 3)]
 
 
-def test_text_that_cannot_be_read(tmp_path: Path) -> None:
+def test_text_that_cannot_be_read(tmp_path):
     (tmp_path / "empty.txt").touch()
     for empty in (tmp_path / "empty.txt", ""):
         with pytest.raises(ValueError, match="it is empty"):
@@ -119,7 +118,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         list(token_batches(None, tmp_path / "damaged.npy"))
 
 
-def test_a_string_is_text_and_a_path_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_string_is_text_and_a_path_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("words", "two words"):
         Path(name).write_text("the text of a file", encoding="utf-8")
@@ -133,7 +132,7 @@ def test_a_string_is_text_and_a_path_is_a_file(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9, 0.99])
-def test_split_text_at_a_line_end(fraction: float) -> None:
+def test_split_text_at_a_line_end(fraction):
     text = "".join(f"{i}: {'x' * (i % 13)}\n" for i in range(100))
     first, second = split_text(text, fraction)
     assert first + second == text
@@ -141,7 +140,7 @@ def test_split_text_at_a_line_end(fraction: float) -> None:
     assert abs(len(second) / len(text) - fraction) < 18 / len(text)  # one line
 
 
-def test_split_text_of_few_lines() -> None:
+def test_split_text_of_few_lines():
     assert split_text("one\ntwo", 0.01) == ("one\n", "two")
     assert split_text("one\ntwo\n", 0.99) == ("one\n", "two\n")
     for text in ("", "one line", "one line\n"):
@@ -153,7 +152,7 @@ def test_split_text_of_few_lines() -> None:
 
 
 @pytest.mark.parametrize("content", [["a", "b", "ä"], {"0": "a", "1": "b", "2": "ä"}, {"b": 1, "ä": 2, "a": 0}])
-def test_vocabulary(content: Any, tmp_path: Path) -> None:
+def test_vocabulary(content, tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps(content), encoding="utf-8")
     assert vocabulary(tmp_path) == vocabulary(tmp_path / "vocab.json") == ["a", "b", "ä"]
 
@@ -162,7 +161,7 @@ BROKEN = ["{", "3", "[1, 2]", "{}", '{"a": "b"}', '{"a": 1000000000000}', "[" * 
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
-def test_what_is_no_vocabulary(content: str, tmp_path: Path) -> None:
+def test_what_is_no_vocabulary(content, tmp_path):
     (tmp_path / "vocab.json").write_text(content)
     with pytest.raises(mp.FileFormatError, match="is not a vocabulary"):
         vocabulary(tmp_path)

@@ -179,7 +179,7 @@ def test_kl_survives_any_logits():
     assert float(kl(net, other, np.array([[1.0, 0.0]]))) == pytest.approx(1e4, rel=1e-9)
 
 
-def test_a_bound_that_matters_is_printed() -> None:
+def test_a_bound_that_matters_is_printed():
     """Where it could change a digit of the number: lines from 1.5 standard deviations on, not for exact kernels."""
     net, inputs = network("MLP", "tanh", 3, 20, 1), mp.Gaussian.standard(3)
     rough, fine = (mp.fvu(net, mp.fit(net, inputs, 3, bound=bound)) for bound in (1.5, 6.0))

@@ -1,11 +1,10 @@
 """A lone linear map as a network: every fit and every measure of it is known exactly."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
-from support.backends import Backend, assert_close, assert_same_kind, make
+from support.backends import assert_close, assert_same_kind, make
 from support.inputs import gaussian, points
 
 import mlpoly as mp
@@ -22,13 +21,13 @@ biases = pytest.mark.parametrize("with_bias", [True, False])
 degrees = pytest.mark.parametrize("degree", [0, 1, 2, 3])
 
 
-def affine(with_bias: bool = True) -> mp.Affine:
+def affine(with_bias=True):
     return mp.Affine(W, B if with_bias else None)
 
 
 @degrees
 @biases
-def test_a_fit_is_the_map_itself(with_bias: bool, degree: int, backend: Backend) -> None:
+def test_a_fit_is_the_map_itself(with_bias, degree, backend):
     """At degree 0 its mean, above it the map, and nothing of a higher degree."""
     net = affine(with_bias).to(make(np.zeros(1), backend))
     inputs = GAUSSIAN.to(net.prototype)
@@ -52,7 +51,7 @@ def test_a_fit_is_the_map_itself(with_bias: bool, degree: int, backend: Backend)
 
 
 @biases
-def test_all_variance_is_of_degree_one(with_bias: bool) -> None:
+def test_all_variance_is_of_degree_one(with_bias):
     net, inputs = affine(with_bias), GAUSSIAN
     spectrum = mp.degree_spectrum(net, inputs, degree=4)
     want = np.zeros(np.asarray(spectrum.variance).shape)
@@ -73,6 +72,6 @@ def test_all_variance_is_of_degree_one(with_bias: bool) -> None:
         ((np.ones((0, 3)), None), "has no outputs"),
     ],
 )
-def test_bad_weights_are_named(weights: Any, message: str) -> None:
+def test_bad_weights_are_named(weights, message):
     with pytest.raises(ValueError, match=message):
         mp.Affine(*weights)

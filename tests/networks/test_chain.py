@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from support.backends import NUMPY64, TORCH32, Backend, assert_close, assert_same_kind, backends, in_library, make
+from support.backends import NUMPY64, TORCH32, assert_close, assert_same_kind, backends, in_library, make
 from support.inputs import points
 from support.networks import chain, network
 
@@ -18,13 +18,13 @@ D = 4
 X = points(D)
 
 
-def affine(o: int, d: int, seed: int, bias: bool = True) -> mp.Affine:
+def affine(o, d, seed, bias=True):
     rng = np.random.default_rng(seed)
     return mp.Affine(rng.standard_normal((o, d)), rng.standard_normal(o) if bias else None)
 
 
 @backends(NUMPY64, TORCH32)
-def test_a_chain_is_one_layer_after_the_other(backend: Backend) -> None:
+def test_a_chain_is_one_layer_after_the_other(backend):
     net, x = in_library(chain(), backend), X
     for layer in chain().layers[:-1]:
         x = np.maximum(x @ layer.W1.T + layer.b1, 0)
@@ -40,7 +40,7 @@ def test_a_chain_is_one_layer_after_the_other(backend: Backend) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("o", [3, None])
-def test_affine_maps_merge_into_the_layer_beside_them(kind: str, o: int | None, bias: bool) -> None:
+def test_affine_maps_merge_into_the_layer_beside_them(kind, o, bias):
     """Before it, behind it, and two in a row; the function stays, and one layer remains."""
     layer = network(kind, "gelu", d=5, h=6, o=o)
     net = mp.Chain([affine(7, D, 1), affine(5, 7, 2, bias), layer, affine(3, layer.dim_out, 3, bias), affine(2, 3, 4)])
@@ -48,7 +48,7 @@ def test_affine_maps_merge_into_the_layer_beside_them(kind: str, o: int | None, 
     assert_close(check_layer(net)(X), net(X), 1e-13)
 
 
-def test_merging_keeps_what_cannot_merge() -> None:
+def test_merging_keeps_what_cannot_merge():
     net = mp.Chain([affine(D, D, 1), mp.Residual(mp.Chain([network(d=D), affine(D, 3, 2)])), affine(2, D, 3)])
     merged = check_network(net)
     assert [type(part).__name__ for part in merged.layers] == ["Affine", "Residual", "Affine"]
@@ -56,7 +56,7 @@ def test_merging_keeps_what_cannot_merge() -> None:
     assert_close(merged(X), net(X), 1e-13)
 
 
-def test_records_work_with_jax_torch_and_pickle() -> None:
+def test_records_work_with_jax_torch_and_pickle():
     net = mp.Chain([mp.Residual(network(d=D, o=D)), network(d=D)])
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert_close(other(X), net(X), 1e-15)
@@ -90,12 +90,12 @@ def test_records_work_with_jax_torch_and_pickle() -> None:
         (lambda: chain()(np.zeros((2, 3))), ValueError, "4"),
     ],
 )
-def test_bad_networks(make_it, kind: type[Exception], message: str) -> None:
+def test_bad_networks(make_it, kind, message):
     with pytest.raises(kind, match=message):
         make_it()
 
 
-def test_activations_with_commas_in_their_names() -> None:
+def test_activations_with_commas_in_their_names():
     net = mp.Chain([mp.MLP(np.eye(2), activation=f"hardtanh({low}, 2)") for low in (-1, -3, -1)])
     assert net.activations == ("hardtanh(-1, 2)", "hardtanh(-3, 2)")
     assert mp.Residual(net).activations == net.activations

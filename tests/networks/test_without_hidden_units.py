@@ -1,7 +1,5 @@
 """Networks without hidden units are constants, which every function takes."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from support.backends import assert_close
@@ -22,7 +20,7 @@ distributions = pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], i
 
 @kinds
 @distributions
-def test_measures_of_a_constant(kind: str, inputs: Any) -> None:
+def test_measures_of_a_constant(kind, inputs):
     net, other = EMPTY[kind], network("MLP", "gelu", D, o=2)
     found = mp.similarity(net, other, inputs)
     mean = mp.second_moment(other, inputs).mean
@@ -44,7 +42,7 @@ def test_measures_of_a_constant(kind: str, inputs: Any) -> None:
 @kinds
 @pytest.mark.parametrize("options", [{}, {"method": "neuronwise"}, {"method": "composed"}, {"method": "expansion"},
                                      {"method": "sampled"}, {"bound": 2.0}], ids=str)  # fmt: skip
-def test_fits_of_a_constant(kind: str, options: dict[str, Any]) -> None:
+def test_fits_of_a_constant(kind, options):
     for inputs in (gaussian(d=D), mixture(D)):
         poly = mp.fit(EMPTY[kind], inputs, 2, **options)
         assert_close(poly(X), np.tile(VALUE, (20, 1)), 1e-12)

@@ -1,7 +1,6 @@
 """Polynomials that continue as straight lines beyond a bound: values, derivatives, arithmetic, moments, fits."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,36 +17,36 @@ BOUND = 2.0
 kinds = pytest.mark.parametrize("kind", ["MLP", "GLU"])
 
 
-def make_net(kind: str, activation: str = "silu", d: int = 3, h: int = 5, seed: int = 1, o: int | None = 2) -> Any:
+def make_net(kind, activation="silu", d=3, h=5, seed=1, o=2):
     return network(kind, activation, d, h, o, seed=seed, scale=d**0.5, up=d**0.5)
 
 
-def inputs_of(d: int = 3, seed: int = 0, spread: float = 1.0) -> mp.Gaussian:
+def inputs_of(d=3, seed=0, spread=1.0):
     """N(0.3, ...) with correlated inputs."""
     rng = np.random.default_rng(seed)
     root = np.eye(d) + 0.4 * rng.standard_normal((d, d))
     return mp.Gaussian(0.3 * rng.standard_normal(d), spread * root @ root.T)
 
 
-def polynomial(kind: str, degree: int = 3, activation: str = "silu", o: int | None = 2, bound: float = BOUND) -> Any:
+def polynomial(kind, degree=3, activation="silu", o=2, bound=BOUND):
     return mp.fit(make_net(kind, activation, o=o), inputs_of(), degree).bounded(bound)
 
 
 X = points(3, 40, seed=2, spread=3.0)
 
 
-def standardised(poly: Any, x: np.ndarray) -> np.ndarray:
+def standardised(poly, x):
     return (x @ poly.units.directions.T - poly.units.shifts) / poly.units.scales
 
 
-def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
+def by_hand(poly, x):
     """The definition: polynomials in powers of t."""
     units = poly.units
     t, b = standardised(poly, x), poly.bounds
     held, low, high = np.clip(t, -b, b), np.minimum(t + b, 0), np.maximum(t - b, 0)
     he = [held**0, held, (held**2 - 1) / 2**0.5, (held**3 - 3 * held) / 6**0.5]
 
-    def series(c: np.ndarray, slopes: np.ndarray | None) -> Any:
+    def series(c, slopes):
         line = 0 if slopes is None else slopes[0] * low + slopes[1] * high
         return sum(a * he[k] for k, a in enumerate(c)) + line
 
@@ -64,14 +63,14 @@ def by_hand(poly: Any, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize("o", [2, None])
 @kinds
-def test_values_are_those_of_the_definition(kind: str, o: int | None, degree: int) -> None:
+def test_values_are_those_of_the_definition(kind, o, degree):
     poly = polynomial(kind, degree, o=o)
     assert isinstance(poly, BoundedPolynomial)
     assert_close(poly(X), by_hand(poly, X), 1e-12)
 
 
 @kinds
-def test_slopes_are_chords_of_the_activation(kind: str) -> None:
+def test_slopes_are_chords_of_the_activation(kind):
     """Between one and two bounds; for a gated unit times what v.x is at the bound without e."""
     net, poly = make_net(kind), polynomial(kind)
     units = poly.units
@@ -85,7 +84,7 @@ def test_slopes_are_chords_of_the_activation(kind: str) -> None:
 
 
 @kinds
-def test_within_the_bound_it_is_the_polynomial(kind: str) -> None:
+def test_within_the_bound_it_is_the_polynomial(kind):
     poly, x = polynomial(kind), X
     plain = mp.fit(make_net(kind), inputs_of(), 3)
     inside = np.abs(standardised(poly, x)).max(1) < BOUND
@@ -98,7 +97,7 @@ def test_within_the_bound_it_is_the_polynomial(kind: str) -> None:
 
 
 @kinds
-def test_the_polynomial_comes_back(kind: str) -> None:
+def test_the_polynomial_comes_back(kind):
     plain = mp.fit(make_net(kind), inputs_of(), 3)
     poly = plain.bounded(BOUND)
     back = poly.polynomial
@@ -109,7 +108,7 @@ def test_the_polynomial_comes_back(kind: str) -> None:
     assert repr(poly) == f"BoundedPolynomial({plain!r}, bound=2)"
 
 
-def test_lines_along_a_bilinear_unit_are_exact() -> None:
+def test_lines_along_a_bilinear_unit_are_exact():
     """A bilinear unit is its own quadratic, and lines along it are exact, wherever they begin."""
     net = mp.GLU(np.eye(2), None, np.array([[1.0, 0.5], [0.0, 2.0]]), np.ones(2), np.eye(2), None, "linear")
     plain = mp.fit(net, mp.Gaussian(np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 2.0]])), 2)
@@ -118,7 +117,7 @@ def test_lines_along_a_bilinear_unit_are_exact() -> None:
         assert_close(plain.bounded(bound)(x), net(x), 1e-13)
 
 
-def test_a_constant_unit_has_no_lines_to_follow() -> None:
+def test_a_constant_unit_has_no_lines_to_follow():
     net = mp.MLP(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.7, 0.0]), np.eye(2), None, "silu")
     poly, x = mp.fit(net, mp.Gaussian.standard(2), 3).bounded(BOUND), points(2, 20, seed=2, spread=3.0)
     assert_close(poly(x)[:, 0], net(x)[:, 0], 1e-13)
@@ -128,14 +127,14 @@ def test_a_constant_unit_has_no_lines_to_follow() -> None:
 NAMES = ["MLP", "GLU", "MLP units", "GLU units"]
 
 
-def named(name: str, bound: float, degree: int = 3, seed: int = 1) -> Any:
+def named(name, bound, degree=3, seed=1):
     kind, *rest = name.split()
     net = make_net(kind, "silu" if kind == "GLU" else "tanh", h=2 if rest else 5, seed=seed, o=None if rest else 2)
     return mp.fit(net, inputs_of(seed=seed), degree).bounded(bound)
 
 
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(NAMES, NAMES)))
-def test_sums_are_those_of_the_values(one: str, two: str) -> None:
+def test_sums_are_those_of_the_values(one, two):
     """Of different bounds, degrees, distributions and kinds of units."""
     x = X
     for low, high in ((1, 3), (2, 2), (3, 0)):
@@ -151,7 +150,7 @@ def test_sums_are_those_of_the_values(one: str, two: str) -> None:
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
 @kinds
-def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> None:
+def test_truncation_drops_lines_with_their_degree(kind, degree):
     """The truncated fit with bounds is the bounded fit of the lower degree."""
     net, x = make_net(kind), X
     made, want = polynomial(kind, 3).truncate(degree), mp.fit(net, inputs_of(), min(degree, 3)).bounded(BOUND)
@@ -166,7 +165,7 @@ def test_truncation_drops_lines_with_their_degree(kind: str, degree: int) -> Non
         assert made.gate_slopes is None
 
 
-def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
+def grid(inputs):
     """Points and weights in one or two dimensions: a trapezoidal rule fine enough for kinks, component by component."""
     x, w = [], []
     for share, g in zip(inputs.weights, inputs.components, strict=True):
@@ -176,13 +175,13 @@ def grid(inputs: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(x), np.concatenate(w)
 
 
-def true_fvu(net: Any, poly: Any, inputs: Any) -> float:
+def true_fvu(net, poly, inputs):
     x, w = grid(inputs)
     f, p = net(x), poly(x)
     return float(np.sum(w @ (f - p) ** 2) / np.sum(w @ (f - w @ f) ** 2))
 
 
-def mixture_of(d: int) -> mp.GaussianMixture:
+def mixture_of(d):
     parts = [inputs_of(d, 5), inputs_of(d, 6, 0.5)]
     return mp.GaussianMixture.of(np.array([0.3, 0.7]), parts)
 
@@ -194,7 +193,7 @@ INPUTS = {"same": lambda d: inputs_of(d), "other": lambda d: inputs_of(d, 7, 2.0
 @pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
 @pytest.mark.parametrize("d", [1, 2])
 @kinds
-def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: str) -> None:
+def test_fvu_is_that_of_quadrature(kind, d, activation, where):
     net, inputs = make_net(kind, activation, d), INPUTS[where](d)
     plain = mp.fit(net, inputs_of(d), 3)
     for bound in (1.5, 3.0):
@@ -206,7 +205,7 @@ def test_fvu_is_that_of_quadrature(kind: str, d: int, activation: str, where: st
         assert 0 <= float(found.bound) < 1e-3
 
 
-def test_a_large_mean_costs_the_error_no_digits() -> None:
+def test_a_large_mean_costs_the_error_no_digits():
     """What is missing is a difference of second moments, which a mean must not swamp."""
     net = mp.MLP(np.eye(2), np.array([1e5, 1e5 - 1]), np.array([[1.0, -1.0]]), None, "silu")
     poly = mp.fit(net, mp.Gaussian.standard(2), 2).bounded(3.0)
@@ -215,7 +214,7 @@ def test_a_large_mean_costs_the_error_no_digits() -> None:
 
 
 @kinds
-def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
+def test_units_as_outputs_and_sums_have_an_error_too(kind):
     d = 2
     net = make_net(kind, d=d, h=2, o=None)
     poly = mp.fit(net, inputs_of(d), 3).bounded(1.5)
@@ -226,7 +225,7 @@ def test_units_as_outputs_and_sums_have_an_error_too(kind: str) -> None:
         assert float(found.bound) < 1e-3
 
 
-def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None:
+def test_neurons_that_do_not_continue_along_the_activation_are_refused():
     """Their lines would have the wrong slope; the message says what to bound instead."""
     net, units = make_net("MLP"), make_net("MLP", o=None)
     poly, hidden = (mp.fit(n, inputs_of(), 3) for n in (net, units))
@@ -246,7 +245,7 @@ def test_neurons_that_do_not_continue_along_the_activation_are_refused() -> None
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, float("inf"), float("nan"), True, "3", None, np.ones(2)])
-def test_a_bound_is_a_positive_number(bound: Any) -> None:
+def test_a_bound_is_a_positive_number(bound):
     poly = mp.fit(make_net("MLP"), inputs_of(), 2)
     with pytest.raises(ValueError, match="bound must be a positive number of standard deviations"):
         poly.bounded(bound)
@@ -255,7 +254,7 @@ def test_a_bound_is_a_positive_number(bound: Any) -> None:
 
 @kinds
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_change_of_units_commutes_with_bounds(kind: str, bias: bool) -> None:
+def test_a_change_of_units_commutes_with_bounds(kind, bias):
     net = make_net(kind)
     if not bias:
         net = net.with_parts(replace(net.forms, bias=None, gate_bias=None), net.readout, net.bias)

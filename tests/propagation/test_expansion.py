@@ -10,16 +10,16 @@ import mlpoly as mp
 from mlpoly.propagation import expand
 
 
-def polynomial_network(kind: str, spread: float, seed: int = 0) -> mp.Chain:
+def polynomial_network(kind, spread, seed=0):
     """A network that is a polynomial of two inputs, which move its first preactivations by `spread`."""
     rng = np.random.default_rng(seed)
 
-    def mlp(activation: str, n: int, h: int, o: int | None, scale: float = 1.0) -> mp.MLP:
+    def mlp(activation, n, h, o, scale=1.0):
         w = rng.standard_normal
         return mp.MLP(scale * w((h, n)) / np.sqrt(n), np.ones(h), None if o is None else w((o, h)) / np.sqrt(h),
                       activation=activation)  # fmt: skip
 
-    def glu(n: int, h: int, o: int | None, scale: float = 1.0) -> mp.GLU:
+    def glu(n, h, o, scale=1.0):
         one, two = mlp("square", n, h, o, scale), mlp("square", n, h, None, scale)
         return mp.GLU(one.W1, one.b1, two.W1, two.b1, one.W2, activation="square")
 
@@ -33,7 +33,7 @@ def polynomial_network(kind: str, spread: float, seed: int = 0) -> mp.Chain:
     return mp.Chain([mp.Residual(branches[0]), mp.Residual(branches[1]), mlp("square", 2, 3, 2, spread)])
 
 
-def by_quadrature(net: mp.Chain) -> tuple[np.ndarray, np.ndarray]:
+def by_quadrature(net):
     """E[f z] and E[f (z z' - I)] / 2, exact for polynomials up to degree 37."""
     z, weight = standard_grid(2, 20)
     f = net(z)
@@ -41,7 +41,7 @@ def by_quadrature(net: mp.Chain) -> tuple[np.ndarray, np.ndarray]:
     return np.einsum("n,no,na->oa", weight, f, z), 0.5 * second
 
 
-def relative_errors(net: mp.Chain) -> np.ndarray:
+def relative_errors(net):
     linear, quadratic = by_quadrature(net)
     e, forward = expand(net, mp.Gaussian.standard(2))
     found = np.einsum("oab,ai,bj->oij", e.quadratic, forward, forward)
@@ -50,14 +50,14 @@ def relative_errors(net: mp.Chain) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["two layers", "three layers", "gated", "residual"])
-def test_errors_are_of_fourth_order_in_the_spread(kind: str) -> None:
+def test_errors_are_of_fourth_order_in_the_spread(kind):
     """Half the spread, a sixteenth of the error; without the cubic parts it would be a quarter."""
     wide, narrow = (relative_errors(polynomial_network(kind, spread)) for spread in (0.06, 0.03))
     assert np.all(wide < 2e-3)
     assert np.all(narrow < wide / 12)
 
 
-def test_cubic_parts_of_one_layer_are_exact() -> None:
+def test_cubic_parts_of_one_layer_are_exact():
     """E[f (z z z - ...)] / 6 of a layer with a readout, here of cubes: T = sum_j w_j a_j a_j a_j."""
     net = polynomial_network("two layers", 0.3).layers[0]
     e, forward = expand(net, mp.Gaussian.standard(2))
@@ -67,7 +67,7 @@ def test_cubic_parts_of_one_layer_are_exact() -> None:
                  np.einsum("ja,jb,jc->jabc", rows, rows, rows))  # fmt: skip
 
 
-def test_relu_network_against_samples() -> None:
+def test_relu_network_against_samples():
     """Coefficients E[f z] and E[f (z z' - I)] / 2 from two halves of the samples, so that their errors cancel."""
     net, d = chain("relu", (8, 32, 32, 3)), 8
     rng, halves = np.random.default_rng(2), []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from support.backends import JAX64, NUMPY64, TORCH32, TORCH64, Backend, assert_close, backends, in_library
+from support.backends import JAX64, NUMPY64, TORCH32, TORCH64, assert_close, backends, in_library
 from support.inputs import gaussian, mixture
 from support.networks import chain, network
 
@@ -13,13 +13,13 @@ import mlpoly as mp
 D = 4
 
 
-def relative(found: np.ndarray, want: np.ndarray) -> float:
+def relative(found, want):
     return float(np.linalg.norm(found - want) / np.linalg.norm(want))
 
 
 @pytest.mark.parametrize("inputs", [gaussian(d=D), gaussian(d=D, rank=2), mixture(D)], ids=["one", "singular", "mix"])
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_one_hidden_layer_is_exact(kind: str, inputs: mp.Gaussian) -> None:
+def test_one_hidden_layer_is_exact(kind, inputs):
     net = network(kind, "gelu", D)
     behind, want = mp.propagate(net, inputs), mp.second_moment(net, inputs)
     assert len(behind) == 1
@@ -29,7 +29,7 @@ def test_one_hidden_layer_is_exact(kind: str, inputs: mp.Gaussian) -> None:
 
 
 @pytest.mark.parametrize("inputs", [gaussian(d=D), mixture(D)], ids=["one", "mix"])
-def test_deep_linear_networks_are_exact(inputs: mp.Gaussian) -> None:
+def test_deep_linear_networks_are_exact(inputs):
     """Residual connections within residual connections included: their cross-covariance is linear algebra."""
     rng = np.random.default_rng(0)
     A, B, C = (rng.standard_normal((D, D)) for _ in range(3))
@@ -42,7 +42,7 @@ def test_deep_linear_networks_are_exact(inputs: mp.Gaussian) -> None:
     assert len(behind) == 3
 
 
-def test_a_residual_layer_is_exact_under_a_gaussian() -> None:
+def test_a_residual_layer_is_exact_under_a_gaussian():
     """x + f(x) is a layer with identity units beside the others."""
     net, inputs = network("MLP", "relu", D, o=D), gaussian(d=D)
     behind = mp.propagate(mp.Residual(net), inputs)[0]
@@ -54,7 +54,7 @@ def test_a_residual_layer_is_exact_under_a_gaussian() -> None:
     assert_close(behind.cov, want, 1e-12)
 
 
-def test_wide_networks_against_samples() -> None:
+def test_wide_networks_against_samples():
     """Covariances between units matter: with their variances alone, layer by layer, the answer is far off."""
     net, inputs = chain("relu", (64, 64, 64, 64, 5)), mp.Gaussian.standard(64)
     values = net(inputs.sample(50_000))
@@ -69,7 +69,7 @@ def test_wide_networks_against_samples() -> None:
 
 
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
-def test_skewness_is_that_of_samples(kind: str) -> None:
+def test_skewness_is_that_of_samples(kind):
     """To leading order: behind a residual connection with a weak branch, what is left out is small."""
     rng, inputs = np.random.default_rng(0), gaussian(d=6)
     branch = mp.Chain([network(kind, "gelu", 6, 30, 6, seed=1, bias=0.5), mp.Affine(0.03 * np.eye(6))])
@@ -82,7 +82,7 @@ def test_skewness_is_that_of_samples(kind: str) -> None:
 
 
 @backends(NUMPY64, TORCH64, TORCH32, slow=(JAX64,))
-def test_every_library(backend: Backend) -> None:
+def test_every_library(backend):
     net, inputs = mp.Chain([mp.Residual(network("GLU", "silu", D, o=D)), *chain().layers]), mixture(D)
     want = mp.propagate(net, inputs)
     found = mp.propagate(in_library(net, backend), in_library(inputs, backend))
@@ -91,10 +91,10 @@ def test_every_library(backend: Backend) -> None:
         assert_close(one.cov, two.cov, 10 * backend.tolerance)
 
 
-def test_gradients_reach_weights_and_inputs() -> None:
+def test_gradients_reach_weights_and_inputs():
     *layers, last = in_library(chain(), TORCH64).layers
 
-    def moments(mean: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def moments(mean, *weights):
         moved = [mp.MLP(w, layer.b1) for w, layer in zip(weights, layers, strict=True)]
         behind = mp.propagate(mp.Chain([*moved, last]), mp.Gaussian(mean))[-1]
         return behind.mean, behind.cov
@@ -103,7 +103,7 @@ def test_gradients_reach_weights_and_inputs() -> None:
     assert torch.autograd.gradcheck(moments, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     with pytest.raises(TypeError, match=r"Gaussian or a GaussianMixture, got Samples; mlpoly.Gaussian.from_samples"):
         mp.propagate(chain(), mp.Samples(np.zeros((3, 4))))
     with pytest.raises(ValueError, match="inputs have dimension 3, but the network takes 4"):

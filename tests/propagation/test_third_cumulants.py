@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.backends import JAX64, TORCH64, Backend, assert_close, backends, in_library
+from support.backends import JAX64, TORCH64, assert_close, backends, in_library
 from support.inputs import gaussian, mixture, standard_grid
 from support.networks import network
 
@@ -16,7 +16,7 @@ from mlpoly.propagation import State, ThirdCumulants
 from mlpoly.propagation.third_cumulants import fourth_cumulants
 
 
-def random_network(widths: tuple[int, ...], seed: int = 0, bias: float = 0.0) -> mp.Chain:
+def random_network(widths, seed=0, bias=0.0):
     """ReLU units with weights N(0, 2 / fan in)."""
     rng = np.random.default_rng(seed)
     return mp.Chain(
@@ -28,7 +28,7 @@ def random_network(widths: tuple[int, ...], seed: int = 0, bias: float = 0.0) ->
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_one_hidden_layer_is_exact(activation: str) -> None:
+def test_one_hidden_layer_is_exact(activation):
     net, inputs = network("MLP", activation), gaussian()
     behind, want = mp.propagate(net, inputs, cumulants=3)[0], mp.second_moment(net, inputs)
     assert_close(behind.mean, want.mean, 1e-12)
@@ -36,7 +36,7 @@ def test_one_hidden_layer_is_exact(activation: str) -> None:
     assert float(behind.excess) == 0
 
 
-def test_independent_units() -> None:
+def test_independent_units():
     """Cumulants of a sum of independent units add up, with those of ReLU known: E relu(t)^p is half of E |t|^p."""
     rng = np.random.default_rng(0)
     rows, w = np.linalg.qr(rng.standard_normal((5, 5)))[0], rng.standard_normal((4, 5))
@@ -55,7 +55,7 @@ def test_independent_units() -> None:
     assert_close(found, third * np.einsum("ai,bi,ci->abc", w, w, w))
 
 
-def test_cumulants_of_correlated_units() -> None:
+def test_cumulants_of_correlated_units():
     """Those with a repeated unit to fourth order in the correlations, those of three units to second order."""
     size, e = 4, 0.1
     rng = np.random.default_rng(1)
@@ -81,7 +81,7 @@ def test_cumulants_of_correlated_units() -> None:
     assert np.abs(fourth_cumulants(state) - fourth).max() < 10 * e**5 * np.abs(fourth).max()
 
 
-def test_random_networks_against_samples() -> None:
+def test_random_networks_against_samples():
     """What order 2 ignores moves the means far more than the samples' own error, and order 3 finds nearly all of it."""
     net, inputs, rng = random_network((48,) * 5), mp.Gaussian.standard(48), np.random.default_rng(5)
     pairs, total, squares, cov, third = 200_000, 0.0, 0.0, 0.0, 0.0
@@ -107,7 +107,7 @@ def test_random_networks_against_samples() -> None:
     assert real / 5 < float(three.excess) < 2 * real
 
 
-def test_linear_layers_between() -> None:
+def test_linear_layers_between():
     """A readout, a separate affine map, and one merged into the next layer are the same."""
     rng, inputs = np.random.default_rng(2), gaussian()
     w1, w2, w3 = rng.standard_normal((6, 4)), rng.standard_normal((5, 6)) / 2, rng.standard_normal((3, 5))
@@ -124,7 +124,7 @@ def test_linear_layers_between() -> None:
         assert_close(other.skewness, first.skewness, 1e-11)
 
 
-def test_rarely_active_units_keep_a_covariance() -> None:
+def test_rarely_active_units_keep_a_covariance():
     """The series alone would leave negative variances here."""
     rng = np.random.default_rng(6)
     biases = ((12, 3, -1), (12, 12, -6), (2, 12, 0))
@@ -135,7 +135,7 @@ def test_rarely_active_units_keep_a_covariance() -> None:
 
 
 @backends(TORCH64, slow=(JAX64,))
-def test_every_library(backend: Backend) -> None:
+def test_every_library(backend):
     net, inputs = random_network((4, 6, 5, 3), bias=1.0), mixture(4)
     want = mp.propagate(net, inputs, cumulants=3)
     with backend.active():
@@ -145,10 +145,10 @@ def test_every_library(backend: Backend) -> None:
             assert_close(one.cov, other.cov, 1e-11)
 
 
-def test_gradients() -> None:
+def test_gradients():
     net, like = random_network((4, 6, 5, 3), bias=1.0), in_library(gaussian(), TORCH64)
 
-    def moments(*weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def moments(*weights):
         layers = [mp.MLP(w, torch.tensor(layer.b1)) for w, layer in zip(weights, net.layers, strict=True)]
         behind = mp.propagate(mp.Chain(layers), like, cumulants=3)[-1]
         return behind.mean, behind.cov
@@ -157,7 +157,7 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(moments, leaves, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=True)
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     inputs = mp.Gaussian.standard(4)
     for net in (network("GLU"), mp.Residual(network(o=4)), mp.Chain([network(), network("GLU", d=3)])):
         with pytest.raises(ValueError, match=r"cumulants=2 takes"):
@@ -167,7 +167,7 @@ def test_bad_input() -> None:
             mp.propagate(network(), inputs, cumulants=order)
 
 
-def test_it_says_where_its_series_does_not_converge() -> None:
+def test_it_says_where_its_series_does_not_converge():
     """Duplicate units: corrections are larger than what they correct, and the excess shows it."""
     rng = np.random.default_rng(2)
     first = mp.MLP(np.repeat(rng.normal(size=(2, 3)), 3, 0))

@@ -40,34 +40,28 @@ GRID_LIMIT = 2500  # The unit grid extends to the image of y = 0 if that is not 
 
 
 def clip(y, low, high):
-    """Restrict `y` to the interval from `low` to `high`."""
     return min(max(y, mpf(low)), mpf(high))
 
 
 def leaky_relu(slope):
-    """Return the leaky ReLU with the given slope on the negative side."""
     slope = mpf(slope)
     return lambda y, e: y if y > 0 else slope * y
 
 
 def elu(alpha, scale=1.0):
-    """Return the (scaled) ELU."""
     alpha, scale = mpf(alpha), mpf(scale)
     return lambda y, e: scale * y if y > 0 else scale * alpha * (e - 1)
 
 
 def sigmoid(y, e):
-    """Logistic function."""
     return (1 if y > 0 else e) / (1 + e)
 
 
 def softplus(y, e):
-    """Return ``log(1 + exp(y))``."""
     return max(y, mpf(0)) + mp.log1p(e)
 
 
 def tanh(y, e):
-    """Hyperbolic tangent."""
     square = e * e
     return mp.sign(y) * (1 - square) / (1 + square)
 
@@ -90,23 +84,19 @@ def tanhshrink(y, e):
 
 
 def normal_cdf(y):
-    """Cumulative distribution function of N(0, 1)."""
     return mpf(1) if y > 20 else mp.erfc(-y / mp.sqrt(2)) / 2  # 1 - Phi(20) < 1e-88
 
 
 def erf(y, e):
-    """Error function."""
     return mp.sign(y) if abs(y) > 14 else mp.erf(y)  # 1 - erf(14) < 1e-86
 
 
 def gelu_tanh(y, e):
-    """GELU by the tanh approximation, as ``y sigmoid(2 z)``."""
     z2 = 2 * mp.sqrt(2 / mp.pi) * (y + mpf(0.044715) * y**3)
     return y * sigmoid(z2, mp.exp(-abs(z2)))
 
 
 def quick_gelu(y, e):
-    """Return ``y sigmoid(1.702 y)``."""
     z = mpf(1.702) * y
     return y * sigmoid(z, mp.exp(-abs(z)))
 
@@ -160,8 +150,7 @@ ACTIVATIONS = {
     "cube": lambda y, e: y**3,
 }
 
-# The waves oscillate too fast for the panels once s is large, so the file holds their closed forms. The check
-# compares these with the quadrature for s <= 3.
+# The waves oscillate too fast for the panels once s is large, so the file holds their closed forms.
 WAVES = ("sin", "cos")
 
 
@@ -176,9 +165,7 @@ def closed_form_wave(name, m, s):
 
 def y_ladder():
     """Return the y at which panels end: the kinks, powers of two, and integers where activations bend."""
-    powers = [2.0**j for j in range(-4, 16)]
-    integers = [float(n) for n in range(1, 25)]
-    positive = powers + integers
+    positive = [2.0**j for j in range(-4, 16)] + [float(n) for n in range(1, 25)]
     return sorted({*KINKS, *positive, *(-y for y in positive)})
 
 
@@ -206,7 +193,6 @@ def breakpoints(m, s):
 
 
 def merge(ends):
-    """Drop the ends that differ from the previous one by rounding errors only."""
     kept = ends[:1]
     for t in ends[1:]:
         if t - kept[-1] > mp.ldexp(1 + abs(t), -160):
@@ -307,7 +293,6 @@ def reference(m, s):
 
 
 def make_points():
-    """Return the list of ``(regime, m, s)``."""
     grids = {
         "ordinary": ((-3.0, -1.0, -0.3, 0.0, 0.5, 2.0, 5.0), (0.1, 0.5, 1.0, 2.0, 5.0)),
         "tiny": ((-20.0, -1.0, -0.001, 0.0, 0.7, 3.0, 1000.0), (1e-8, 1e-4, 1e-2)),
@@ -325,7 +310,6 @@ def make_points():
 
 
 def write():
-    """Compute everything and write the file."""
     points = make_points()
     coefficients = np.zeros((len(ACTIVATIONS), len(points), DEGREE + 1))
     norms = np.zeros((len(ACTIVATIONS), len(points)))

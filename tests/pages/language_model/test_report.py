@@ -23,14 +23,14 @@ TOKENS = ("Once", " upon", NASTY, "\n", "\x00", " <b>", "é", "\\u003c", " ")
 SECTIONS = ["fvu", "loss", "spectrum", "features", "prompt", "rerun"]
 
 
-def scores(rng: np.random.Generator, prefix: str) -> tuple[TokenScore, ...]:
+def scores(rng, prefix):
     return tuple(TokenScore(i, f"{prefix}{t}", float(rng.normal())) for i, t in enumerate(TOKENS[:4]))
 
 
-def reading(rng: np.random.Generator, block: str, kind: str, rank: int, contexts: int = 7) -> FeatureReading:
+def reading(rng, block, kind, rank, contexts=7):
     """A feature of which every number is known again, and whose tokens are anything."""
 
-    def side(sign: int) -> tuple[Context, ...]:
+    def side(sign):
         found = []
         for i in range(contexts):
             tokens = (f"start{rank}", *TOKENS[1:5], f" {kind}{rank}side{i}{'-' if sign < 0 else '+'}")
@@ -45,7 +45,7 @@ def reading(rng: np.random.Generator, block: str, kind: str, rank: int, contexts
     return FeatureReading(block, kind, *about, side(1), side(-1), *ends, causal)
 
 
-def fake_results() -> LmResults:
+def fake_results():
     rng = np.random.default_rng(0)
     parts = rng.normal(size=(3, len(TOKENS), 4))
     errors = [BlockErrors(n, k, 0.5**k, 0.6**k if k < 3 else None) for n in BLOCKS for k in (1, 2, 3)]
@@ -127,14 +127,14 @@ def browser(window, path):
     window.assert_calm()
 
 
-def choose(browser, menu: str, place: int) -> None:
+def choose(browser, menu, place):
     script = (
         "const m = document.getElementById(arguments[0]); m.value = arguments[1]; m.dispatchEvent(new Event('change'))"
     )
     browser.run(script, menu, str(place))
 
 
-def texts(browser, selector: str) -> list[str]:
+def texts(browser, selector):
     return browser.run("return [...document.querySelectorAll(arguments[0])].map(n => n.textContent)", selector)
 
 
@@ -169,7 +169,7 @@ def test_cards_have_what_the_results_have(browser):
     assert browser.run("return [...document.querySelectorAll('.feature')].indexOf(document.activeElement)") == 10
 
 
-def search(browser, text: str) -> str:
+def search(browser, text):
     script = "const i = document.getElementById('features-search'); i.value = arguments[0]; "
     browser.run(script + "i.dispatchEvent(new Event('input'))", text)
     return texts(browser, ".found")[0]

@@ -25,12 +25,12 @@ VOID = {"br", "hr", "img", "input", "meta"}
 class Parsed(HTMLParser):
     """A page taken apart: its elements with their attributes, its texts, and whether every tag is closed."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source):
         super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.islands: dict[str, str] = {}
+        self.elements = []
+        self.islands = {}
         self.text = ""
-        self._open: list[str] = []
+        self._open = []
         self._island = ""
         self.feed(source)
         self.close()
@@ -54,7 +54,7 @@ class Parsed(HTMLParser):
         elif not self._open or self._open[-1] != "style":
             self.text += data
 
-    def values(self, attribute: str) -> list[str]:
+    def values(self, attribute):
         return [a[attribute] or "" for _, a in self.elements if attribute in a]
 
 
@@ -88,13 +88,13 @@ def parsed(source):
     return Parsed(source)
 
 
-def mean(records, attribute: str) -> list[float]:
+def mean(records, attribute):
     """Over the seeds, by step."""
     found = {step: [getattr(r, attribute) for r in records if r.step == step] for step in STEPS}
     return [math.fsum(values) / len(values) for values in found.values()]
 
 
-def fit(results: Results, degree: int, inputs: str):
+def fit(results, degree, inputs):
     return [p for p in results.dynamics if (p.degree, p.inputs) == (degree, inputs)]
 
 
@@ -199,7 +199,7 @@ def browser(window, path):
     window.assert_calm()
 
 
-def plotted(browser, plot: str) -> dict[str, dict]:
+def plotted(browser, plot):
     """The lines of a plot by name, as plotly holds them."""
     traces = browser.run(
         f"return document.querySelector('#{plot} .space').data.map("
@@ -208,7 +208,7 @@ def plotted(browser, plot: str) -> dict[str, dict]:
     return {trace["name"]: trace for trace in traces if trace["name"]}
 
 
-def press_button(browser, plot: str, label: str) -> None:
+def press_button(browser, plot, label):
     found = browser.run(
         "const label = [...document.querySelectorAll(`#${arguments[0]} label`)]"
         ".find(l => l.textContent.trim() === arguments[1]); label.click(); return Boolean(label)",
@@ -218,7 +218,7 @@ def press_button(browser, plot: str, label: str) -> None:
     assert found
 
 
-def canvases(browser) -> list[str]:
+def canvases(browser):
     return browser.run("return [...document.querySelectorAll('.boards canvas')].map(c => c.toDataURL())")
 
 

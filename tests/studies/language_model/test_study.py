@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ FEW = ["--spectrum-degree", "2", "--features-per-block", "2", "--quiet"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("model")
     llama(initializer_range=0.2).save_pretrained(place, safe_serialization=True)
     ids = np.random.default_rng(0).integers(1, VOCABULARY, size=(40, 16))
@@ -42,7 +41,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder, tmp_path_factory) -> tuple[Path, dict]:
+def run(folder, tmp_path_factory):
     """The command in a process of its own, once for all tests that look at what it left."""
     out = tmp_path_factory.mktemp("out") / "study"
     text = str(folder / "tokens.npy")
@@ -140,7 +139,7 @@ def test_a_killed_study_resumes_with_the_same_bits(run, folder, tmp_path, monkey
     assert findings(study_lm(folder, folder / "tokens.npy", tmp_path, **OPTIONS)) == findings(whole)
 
 
-def findings(results: LmResults) -> dict:
+def findings(results):
     """All numbers and words of a study, apart from where it is and how long it took."""
     found = to_plain(results)
     found["errors"] = [errors | {"seconds": 0.0} for errors in found["errors"]]
@@ -196,7 +195,7 @@ def test_results_of_other_options_are_kept_and_the_study_refused(run, folder, tm
     assert contents(out) == before
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -317,7 +316,7 @@ def test_errors_are_one_line(folder, tmp_path, capsys, change, words):
 
 
 def test_texts_that_cannot_be_used(folder, tmp_path, capsys):
-    def complaint(model: Path, text: Path) -> str:
+    def complaint(model, text):
         assert main(["lm", str(model), "--text", str(text), "--out", str(tmp_path / "out"), *FEW]) == 1
         return capsys.readouterr().err
 

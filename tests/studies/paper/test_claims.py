@@ -14,7 +14,7 @@ FOUR, LOCKSTEP, CHANCE = "Below 50% after four directions", "Lockstep", "Chance 
 BAND, SMOOTH = "Exact beside sampled (ours)", "Smooth exact curve (ours)"
 
 
-def point(step, degree, fvu, seed=0, inputs="mixture", **more) -> Point:
+def point(step, degree, fvu, seed=0, inputs="mixture", **more):
     values = {
         "fvu_own": fvu, "fvu_mixture": fvu, "fvu_flattened": fvu, "fvu_samples": fvu, "fvu_samples_error": 0.01 * fvu,
         "fvu_test": fvu, "fvu_test_error": 0.0, "kl_samples": 0.1, "kl_samples_error": 0.0, "kl_test": 0.1,
@@ -107,6 +107,12 @@ def kl_of(quadratic):
     return curve(1, flat(0.1), kl_samples=lambda s: 0.1 + s) + curve(2, flat(0.1), kl_samples=quadratic)
 
 
+def rising(*factors):
+    """The linear FVU grows by these factors from step 512 to 1024, to 2048, to 4096, and then stays."""
+    levels = dict(zip((512, 1024, 2048, 4096), 0.05 * np.cumprod([1, *factors]), strict=True))
+    return curve(1, lambda s: levels[min(max(s, 512), 4096)]) + curve(2, flat(0.01))
+
+
 @pytest.mark.parametrize(
     ("name", "points", "holds", "words"),
     [
@@ -129,6 +135,13 @@ def kl_of(quadratic):
         (RISE, STILL + curve(2, flat(0.1)), False, "by a factor of 1 (2 or more"),
         (RISE, up_to(2048, as_in_the_paper()), None, SHORT),
         (RISE, up_to(4096, as_in_the_paper()), True, ""),
+        (RISE, rising(2.01, 1.01, 1.01), True, ""),
+        (RISE, rising(1.99, 1.01, 1.01), False, ""),  # a rise, but not a sharp one
+        (RISE, rising(2.01, 0.99, 1.5), False, ""),
+        (RISE, rising(1.9, 2.0, 2.0), False, ""),  # a rise, but it starts later
+        (RISE, rising(0.813, 1.3, 1.72), False, ""),  # falls in the interval of the claim, and rises afterwards
+        (RISE, rising(4.0, 0.9, 1.2), False, ""),  # does not go on until 4000
+        (RISE, rising(2.1, 1.1, 0.95), False, ""),
         (FLAT, STILL + bump(1.15), True, "Between steps 512 and 4096 it changes by a factor of 1.15 (up to 1.2 is"),
         (FLAT, STILL + bump(1.6), False, "by a factor of 1.6 "),
         (FLAT, STILL + bump(1.6), False, "in absolute terms by 0.006, which is unknown of the linear one's change"),
@@ -148,29 +161,6 @@ def test_verdicts_on_training(name, points, holds, words):
     found = judged(points, name)
     assert found.holds is holds
     assert words in found.measured
-
-
-def rising(*factors):
-    """The linear FVU grows by these factors from step 512 to 1024, to 2048, to 4096, and then stays."""
-    levels = dict(zip((512, 1024, 2048, 4096), 0.05 * np.cumprod([1, *factors]), strict=True))
-    return curve(1, lambda s: levels[min(max(s, 512), 4096)]) + curve(2, flat(0.01))
-
-
-@pytest.mark.parametrize(
-    ("factors", "holds"),
-    [
-        ((2.01, 1.01, 1.01), True),
-        ((1.99, 1.01, 1.01), False),  # a rise, but not a sharp one
-        ((2.01, 0.99, 1.5), False),
-        ((2.1, 1.1, 1.1), True),
-        ((1.9, 2.0, 2.0), False),  # a rise, but it starts later
-        ((0.813, 1.3, 1.72), False),  # falls in the interval of the claim, and rises afterwards
-        ((4.0, 0.9, 1.2), False),  # does not go on until 4000
-        ((2.1, 1.1, 0.95), False),
-    ],
-)
-def test_rise_is_judged_where_the_paper_says_that_it_starts(factors, holds):
-    assert judged(rising(*factors), RISE).holds is holds
 
 
 def ablations(network, linear=None, quadratic=None, seed=0, step=512, directions="singular"):
@@ -210,10 +200,8 @@ def test_attack_as_in_the_paper():
         (FOUR, ablations([0.3] * 11), 10, None, "after four: 30.0%; it first falls below 50% at k = 0"),
         (CHANCE, ablations(FALLING, [0.2] * 11, [0.3] * 11), 10, True,
          "Accuracy after 10: network 10.0%, linear 20.0%, quadratic 30.0%; chance is 10.0%"),
-        (CHANCE, ablations([*FALLING[:-1], 0.16]), 10, False, "network 16.0%"),
         (CHANCE, ablations([*FALLING[:-1], 0.149]), 10, True, ""),
         (CHANCE, ablations([*FALLING[:-1], 0.151]), 10, False, ""),
-        (CHANCE, ablations([0.9, 0.6, 0.4, 0.35]), 3, True, "Accuracy after 3"),
         (CHANCE, ablations([0.9, 0.6, 0.4, 0.35]), 3, True, "chance is 33.3%"),
     ],
 )  # fmt: skip

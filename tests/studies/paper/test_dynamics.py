@@ -27,12 +27,12 @@ QUICK = DynamicsConfig(paper_steps=0, samples=50, max_degree=2)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> TrainingRun:
+def run(tmp_path_factory):
     return train(IMAGES, tmp_path_factory.mktemp("run"), replace(CONFIG, steps=16))
 
 
 @pytest.fixture(scope="module")
-def setting() -> Setting:
+def setting():
     return Setting(IMAGES, FITS)
 
 
@@ -143,12 +143,12 @@ def test_samples_are_fresh_at_every_checkpoint():
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> TrainingRun:
+def small(tmp_path_factory):
     return train(SMALL, tmp_path_factory.mktemp("small"), replace(CONFIG, steps=2))
 
 
 @pytest.fixture(scope="module")
-def quick() -> Setting:
+def quick():
     return Setting(SMALL, QUICK)
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.records import assert_equal
@@ -31,7 +30,7 @@ FIGURES = (
 TABLES = ("ablation", "claims", "dynamics", "spectra", "training")
 
 
-def content(folder: Path) -> dict:
+def content(folder):
     """All results but the clock."""
     found = to_plain(read_results(folder))
     del found["about"]["seconds"], found["about"]["command"]
@@ -41,7 +40,7 @@ def content(folder: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
+def data(tmp_path_factory):
     """Three classes, in a folder whose name a shell would split."""
     folder = tmp_path_factory.mktemp("data") / "my data"
     folder.mkdir()
@@ -49,7 +48,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory) -> Path:
+def whole(data, tmp_path_factory):
     """A finished reproduction, with its figures."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     found = reproduce(folder, str(data), train=TRAIN, fits=FITS)
@@ -88,7 +87,7 @@ def calls(monkeypatch):
     return seeds
 
 
-def assert_complete(folder: Path, figures) -> None:
+def assert_complete(folder, figures):
     """Report, results, tables that parse, and figures in both formats."""
     results = read_results(folder)
     for name in figures:
