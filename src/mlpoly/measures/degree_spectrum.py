@@ -111,7 +111,7 @@ def degree_spectrum(net: Network | Polynomial, inputs: InputsLike, degree: int =
 
 def _on_samples(net: Any, inputs: Samples, degree: int) -> DegreeSpectrum:
     """The variance that least squares of degree k explains beyond that of degree k - 1, from one decomposition."""
-    checked_inputs(check_network(net), inputs)
+    checked_inputs(net if isinstance(net, Polynomial) else check_network(net), inputs)
     with no_gradients(net.prototype):
         rows = regression(net, inputs, degree)
         if rows is None:

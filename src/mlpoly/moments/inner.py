@@ -91,8 +91,10 @@ def _over_pairs(
     xp = namespace(left=left)
     zero = left[:, 0] * 0
     zero = zero[:, None] * right[:, 0] if full else zero
-    head, tail, bound = [zero] * degree, zero, zero
-    one, two = f.series(degree), g.series(degree)
+    listed = min(degree, f.degree, g.degree)  # beyond the end of a polynomial there is nothing
+    ended = any(e.beyond is None and e.degree <= degree for e in (f, g))
+    head, tail, bound = [zero] * listed, zero, zero
+    one, two = f.series(listed), g.series(listed)
 
     def read(rows: slice, columns: slice, chunk: Array, absolute: bool = False) -> Array:
         """W M V' for a chunk M of the covariances of the units, or its diagonal; half of it on the diagonal of M."""
@@ -105,8 +107,10 @@ def _over_pairs(
     with progress_bar("pairs of hidden units", angle_count(f.units, g.units)) as update:
         for done, (rows, columns, chunk) in enumerate(angles(f.units, g.units, times, own)):
             update(done, "")
-            each = terms(one.rows(rows), two.columns(columns), chunk, degree)
+            each = terms(one.rows(rows), two.columns(columns), chunk, listed)
             head = [h + read(rows, columns, term) for h, term in zip(head, each, strict=True)]
+            if ended:
+                continue
             matrix, error = remainder(f, g, rows, columns, chunk, degree, own)
             tail = tail + read(rows, columns, matrix)
             if error is not None:
@@ -115,4 +119,5 @@ def _over_pairs(
         *head, tail, bound = (a + a.T if full else 2 * a for a in (*head, tail, bound))
     if own and not full:
         tail = xp.clip(tail, 0, None)
+    head += [zero] * (degree - listed)
     return ByDegree(xp.stack(head) if head else zero[None, ...][:0, ...], tail, bound)

@@ -39,12 +39,3 @@ def factors(variables: int, one: int, two: int) -> tuple[tuple[np.ndarray, np.nd
     rows = multisets(variables, one + two)
     ways = (list(way) for way in itertools.combinations(range(one + two), one))
     return tuple((places(rows[:, way]), places(np.delete(rows, way, axis=1))) for way in ways)
-
-
-def repeats(indices: np.ndarray) -> np.ndarray:
-    """How many entries of the whole tensor are equal to those with ascending indices (t, k)."""
-    run = total = np.ones(len(indices))
-    for m in range(1, indices.shape[1]):
-        run = np.where(indices[:, m] == indices[:, m - 1], run + 1, 1.0)
-        total = total * (m + 1) / run
-    return total

@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from scipy import stats
 from sklearn import neural_network as neural
 from sklearn import pipeline
 from sklearn.preprocessing import StandardScaler
@@ -329,6 +330,7 @@ def test_deep_networks_say_that_they_are_not_exact(tmp_path):
         pytest.param(network("GLU", "silu", d=3), data(50, 3), {"degree": 4}, id="gated, degree 4"),
         pytest.param(network(d=3), data(50, 3), {"inputs": mp.Gaussian.standard(3)}, id="other inputs"),
         pytest.param(network(d=3), data(50, 3), {"inputs": mp.Samples(data(50, 3))}, id="samples"),
+        pytest.param(network(d=2), data(50, 2), {"inputs": mp.Independent([stats.uniform(-1, 2)] * 2)}, id="box"),
         pytest.param(network(d=3), data(50, 3), {"inputs": of_two(50, 3)}, id="mixture"),
         pytest.param(network(d=40), data(90, 40), {"inputs": of_two(90, 40), "degree": 3}, id="too many monomials"),
         pytest.param(mp.Affine([[1.0, 2.0, 3.0]], [1.0]), data(50, 3), {}, id="linear"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlpoly.charts.chart import Part, Ranking, shortened
-from mlpoly.inputs import Gaussian, Samples
+from mlpoly.inputs import Gaussian, Gaussians
 from mlpoly.measures import AdditiveModel, Sensitivity, additive, sensitivity
 from mlpoly.networks import Layer, check_network
 from mlpoly.pages.network.fits import Fits
@@ -42,7 +42,7 @@ def importance_of(subject: Subject, fits: Fits) -> Importance | None:
     if subject.image_shape is not None or not 2 <= varying.sum() <= _MOST or len(varying) > _MOST:
         return None
     net = check_network(subject.net)
-    on_rows = isinstance(subject.inputs, Samples) or not isinstance(net, Layer)
+    on_rows = not isinstance(subject.inputs, Gaussians) or not isinstance(net, Layer)
     curves = replace(additive(subject.net, fits.rows if on_rows else subject.inputs), names=subject.names)
     if not isinstance(subject.inputs, Gaussian) or not fits.values.var(axis=0).all():
         return Importance(curves, on_rows, None, False)
