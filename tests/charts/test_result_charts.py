@@ -267,7 +267,6 @@ def line(direction):
     ("bars of a similarity", lambda: ALIKE.plot(by="layers"), ValueError, "by must be 'degrees'"),
     ("degrees on samples", lambda: ALIKE.plot(by="degrees"), ValueError, "has no degrees; take by='outputs'"),
     ("interactions of a line", lambda: interaction_map(POLY.truncate(1)), ValueError, "degree 1 and no quadratic part"),
-    ("output of interactions", lambda: interaction_map(POLY, 3), ValueError, "output is 3"),
     ("unknown inputs", lambda: interaction_map(replace(POLY, inputs=None)), ValueError, "inputs are needed, because"),
     ("no direction", line(np.zeros(4)), ValueError, "direction 'up' must be a vector of 4 finite numbers"),
     ("an input too many", line(4), ValueError, "direction 'up' is input 4, but there are 4 inputs"),
