@@ -263,8 +263,6 @@ def line(direction):
      ValueError, r"ax must come from plt.subplots"),
     ("no history", lambda: FitReport("direct", "").plot(), ValueError, "no history to draw"),
     ("three inputs", lambda: mp.conditional_mean(NET, INPUTS, [0, 1, 2]).plot(), ValueError, "has no curve"),
-    ("output of a mean", lambda: MEAN.plot(output=3), ValueError, "output is 3, but there are 3 outputs"),
-    ("span", lambda: MEAN.plot(span=0), ValueError, "span must be a positive number"),
     ("no spread", lambda: mp.conditional_mean(NET, STILL, 1).plot(), ValueError, "input x1 does not vary"),
     ("bars of a similarity", lambda: ALIKE.plot(by="layers"), ValueError, "by must be 'degrees'"),
     ("degrees on samples", lambda: ALIKE.plot(by="degrees"), ValueError, "has no degrees; take by='outputs'"),

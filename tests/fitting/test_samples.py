@@ -20,16 +20,16 @@ from mlpoly.records import map_arrays
 D, H, OUT = 3, 24, 2
 
 
-def make_net(seed: int = 0, dim: int = D, activation: str = "tanh", gated: bool = False):
+def make_net(seed=0, dim=D, activation="tanh", gated=False):
     kind, activation = ("GLU", "silu") if gated else ("MLP", activation)
     return network(kind, activation, dim, H, OUT, seed=seed, scale=math.sqrt(dim), up=math.sqrt(dim))
 
 
-def uniform(n: int = 300, dim: int = D, seed: int = 1) -> np.ndarray:
+def uniform(n=300, dim=D, seed=1):
     return np.random.default_rng(seed).uniform(-1, 1, (n, dim))
 
 
-def with_columns(x: np.ndarray, third: np.ndarray) -> np.ndarray:
+def with_columns(x, third):
     return np.column_stack([x[:, 0], x[:, 1], third])
 
 
@@ -50,7 +50,7 @@ DATA = {
 WEIGHTS = np.random.default_rng(3).exponential(size=300) * (np.random.default_rng(4).uniform(size=300) > 0.1)
 
 
-def plain_least_squares(x, y, degree, weights=None) -> tuple[np.ndarray, int]:
+def plain_least_squares(x, y, degree, weights=None):
     """Coefficients (t, o) of plain monomials, and their rank; columns of length one, as their units differ."""
     A = monomials(x, degree)
     root = np.ones((len(x), 1)) if weights is None else np.sqrt(weights / weights.sum())[:, None]
