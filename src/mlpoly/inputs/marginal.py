@@ -99,24 +99,24 @@ class Marginal:
 
     def check_order(self, order: int) -> None:
         """Raise if the moment of this order is infinite, or comes from scores that floats do not have."""
-        with np.errstate(all="ignore"):
-            parts = np.abs(self.u) ** order * np.exp(-(self.scores**2) / 2)
-            total = np.abs(self.u) ** order @ self.weights * math.sqrt(2 * math.pi)
+        with np.errstate(all="ignore"):  # weights inside the powers, which may overflow by themselves
+            parts = (np.abs(self.u) * np.exp(-(self.scores**2) / (2 * order))) ** order
+            total = np.sum((np.abs(self.u) * self.weights ** (1 / order)) ** order) * math.sqrt(2 * math.pi)
         ends = np.array([parts[: _NODES // 2].max(), parts[-_NODES // 2 :].max()])
         if not (np.isfinite(total) and (ends <= _NEGLIGIBLE * total).all()):
             raise ValueError(f"its moment of order {order} is infinite or beyond floating point")
 
     def moments(self, order: int) -> np.ndarray:
         """E[u^k] for k = 0, ..., order."""
-        self.check_order(order)
-        return np.array([self.weights @ self.u**k for k in range(order + 1)])
+        self.check_order(max(order, 1))
+        return np.array([1.0, *(np.sum((self.u * self.weights ** (1 / k)) ** k) for k in range(1, order + 1))])
 
     def recurrence(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients a (count,), b (count + 1,) of u p_k = b_{k+1} p_{k+1} + a_k p_k + b_k p_{k-1}.
 
         The p_k are orthonormal. By Lanczos' method with the discrete law, every vector made orthogonal to all before.
         """
-        self.check_order(2 * count)
+        self.check_order(2 * max(count, 1))
         basis, a, b = [np.sqrt(self.weights)], np.zeros(count), np.zeros(count + 1)
         for k in range(count):
             new = self.u * basis[k]
