@@ -126,6 +126,15 @@ def test_deep_networks_and_composed_fits():
     assert composed.inputs is not None and composed.report.fvu < 0.5
 
 
+def test_degrees_without_moments_are_refused():
+    net = network(d=1)
+    for law, degree in ((stats.lognorm(1.0), 20), (stats.t(5), 3)):
+        with pytest.raises(ValueError, match=f"degree {degree} is too high for 'load': its moment of order"):
+            mp.fit(net, mp.Independent({"load": law}), degree)
+    errors = [mp.fit(net, mp.Independent([stats.lognorm(1.0)]), degree).report.fvu for degree in (2, 5, 8)]
+    assert 1 > errors[0] > errors[1] > errors[2] > 0
+
+
 def test_many_inputs_take_points():
     many = mp.Independent([stats.uniform(-1, 2)] * 10)
     net = network(d=10)

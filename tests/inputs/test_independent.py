@@ -78,6 +78,16 @@ def test_rules_of_lognormal_inputs_converge_although_moments_do_not_determine_th
     np.testing.assert_allclose(weights @ np.tanh(center + scale * u - 1), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("sigma", [0.5, 1.0])
+def test_weights_far_out_keep_their_digits(sigma):
+    """There they are 1e-100 and less, and squares of polynomials as large: products must still be orthonormal."""
+    law = marginal_of(stats.lognorm(sigma))[0]
+    u, w = law.rule(160, 8)
+    P, fine = law.values(u, 8), law.values(law.u, 8)
+    np.testing.assert_allclose(P.T @ (w[:, None] * P), np.eye(9), atol=1e-12)
+    np.testing.assert_allclose(P.T @ (w * np.tanh(u)), fine.T @ (law.weights * np.tanh(law.u)), atol=1e-11)
+
+
 def test_copula_joins_normal_scores():
     R = np.array([[1.0, 0.7], [0.7, 1.0]])
     inputs = mp.Independent([stats.lognorm(0.5), stats.lognorm(0.3)], copula=R)

@@ -65,6 +65,7 @@ def on_points(fit: Callable[[Any], P], net: Network, inputs: Inputs, count: int 
 def _by_quadrature(net: Network, inputs: Independent, degree: int, most: int) -> ChaosPolynomial:
     """Projections on the orthonormal polynomials, on a grid that is fine enough."""
     check_monomials(inputs.dim, degree, "use a lower degree")
+    inputs.check_degree(degree)
     own = ladder(inputs.dim, degree)
     arrays = (inputs.center, inputs.scale, *arrays_of(net).values())
     size, report, found = min(most, 2 * (degree + SPARE)), None, None
