@@ -111,7 +111,7 @@ def shapley(
     worth = game = prediction_worth(conditional, x, places)
     order, notes = None, [f"sampled: {conditional.sampled}"] if conditional.sampled else []
     if causal is not None:
-        if len(conditional.weights) > 1 or conditional.sampled:
+        if not isinstance(inputs, Gaussians) or len(conditional.weights) > 1 or conditional.sampled:
             why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
             raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
         graph = ChainGraph(inputs, causal, confounding)
