@@ -8,7 +8,7 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant, namespace, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Gaussians, Given, InputsLike, as_inputs, check_possible
+from mlpoly.inputs import Gaussian, Gaussians, Given, InputsLike, as_inputs, check_possible
 from mlpoly.inputs.interventions import ChainGraph
 from mlpoly.measures.conditional_mean import ConditionalMean
 from mlpoly.measures.functions import expansion, measured, widened
@@ -110,7 +110,7 @@ def shapley(
     worth = game = prediction_worth(conditional, x, places)
     order, notes = None, [f"sampled: {conditional.sampled}"] if conditional.sampled else []
     if causal is not None:
-        if len(conditional.weights) > 1 or conditional.sampled:
+        if not isinstance(inputs, Gaussian) or conditional.sampled:
             why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
             raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
         graph = ChainGraph(inputs, causal, confounding)
