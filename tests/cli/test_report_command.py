@@ -9,7 +9,7 @@ import torch
 
 import mlpoly as mp
 from mlpoly.cli import main
-from mlpoly.pages.toolkit.numbers import percent
+from mlpoly.pages.toolkit.widgets import percent
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,8 @@ from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import LEGEND, figure, table
+from mlpoly.pages.toolkit.widgets import LEGEND, element, figure, percent, table
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}

@@ -17,10 +17,8 @@ from mlpoly.pages.language_model.block_sections import (
 )
 from mlpoly.pages.language_model.dashboard import dashboard, dashboard_assets, score_table, visible
 from mlpoly.pages.toolkit import Page, asset
-from mlpoly.pages.toolkit.embedded import island
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted, number, percent, rounded
-from mlpoly.pages.toolkit.widgets import choices, facts, figure, menu, tiles
+from mlpoly.pages.toolkit.pictures import island
+from mlpoly.pages.toolkit.widgets import choices, counted, element, facts, figure, menu, number, percent, rounded, tiles
 from mlpoly.studies.language_model.results import LmResults
 
 _FILES = ("results/*.json", "tables/*.csv", "moments/moments.safetensors")

@@ -8,12 +8,10 @@ import numpy as np
 from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_bars, shortened
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.measures import DegreeSpectrum
-from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import describe_inputs, missed
+from mlpoly.pages.network.fits import Fits, missed
+from mlpoly.pages.network.subject import Subject, describe_inputs, distinct
 from mlpoly.pages.toolkit import Page, plot
-from mlpoly.pages.toolkit.numbers import number, percent
-from mlpoly.pages.toolkit.widgets import figure, table
+from mlpoly.pages.toolkit.widgets import figure, number, percent, table
 
 _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarithmic axis
 

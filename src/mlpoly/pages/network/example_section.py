@@ -6,16 +6,13 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Waterfall, shortened
-from mlpoly.charts.predictions import explanation_waterfall
+from mlpoly.charts.explanations import explanation_waterfall
 from mlpoly.features.single_prediction import Explanation, degree_name, explain
 from mlpoly.pages.network.fits import Fits, chosen
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.embedded import GREY, picture
-from mlpoly.pages.toolkit.grids import waterfall_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import number
-from mlpoly.pages.toolkit.widgets import figure, panels, table
+from mlpoly.pages.toolkit.pictures import GREY, picture, waterfall_html
+from mlpoly.pages.toolkit.widgets import element, figure, number, panels, table
 
 _TERMS = 8  # bars of one explanation
 

@@ -12,11 +12,8 @@ from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.network.term_sections import one_for_each
 from mlpoly.pages.toolkit import Page, plot
-from mlpoly.pages.toolkit.embedded import picture
-from mlpoly.pages.toolkit.grids import ranking_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent, rounded, signed
-from mlpoly.pages.toolkit.widgets import LEGEND, figure, picture_row
+from mlpoly.pages.toolkit.pictures import picture, ranking_html
+from mlpoly.pages.toolkit.widgets import LEGEND, element, figure, percent, picture_row, rounded, signed
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out

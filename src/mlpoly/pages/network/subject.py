@@ -13,9 +13,10 @@ import numpy as np
 from mlpoly import importers
 from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
 from mlpoly.errors import DataWarning
-from mlpoly.inputs import Gaussian, Inputs, as_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, as_inputs
 from mlpoly.networks import Network
 from mlpoly.networks.chain import import_call
+from mlpoly.pages.toolkit.widgets import counted
 
 _TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
@@ -61,6 +62,15 @@ def distinct(names: Iterable[str]) -> list[str]:
         seen[name] += 1
         made.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return made
+
+
+def describe_inputs(inputs: Inputs) -> str:
+    """Return what the polynomials were fitted under, in words."""
+    if isinstance(inputs, Gaussian):
+        return "a Gaussian"
+    if isinstance(inputs, GaussianMixture):
+        return f"a mixture of {counted(len(inputs.components), 'Gaussian')}"
+    return "samples"
 
 
 def check_subject(

@@ -8,19 +8,27 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Ranking, shortened
-from mlpoly.charts.terms import effect_map
+from mlpoly.charts.explanations import effect_map
 from mlpoly.features.monomials import interaction_effects
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.embedded import picture, ramp
-from mlpoly.pages.toolkit.grids import ranking_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted, number, percent
+from mlpoly.pages.toolkit.pictures import picture, ramp, ranking_html
 from mlpoly.pages.toolkit.plot import heat_maps
-from mlpoly.pages.toolkit.widgets import figure, formula, panels, picture_row, table, variable
+from mlpoly.pages.toolkit.widgets import (
+    counted,
+    element,
+    figure,
+    formula,
+    number,
+    panels,
+    percent,
+    picture_row,
+    table,
+    variable,
+)
 
 _WRITTEN = 10  # terms of a formula
 _RANKED, _PAIRS = 20, 8  # terms, and pairs of inputs, of a ranking

@@ -15,12 +15,26 @@ from mlpoly.pages.network.page import STYLE
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.term_sections import formula_section, strongest_terms
 from mlpoly.pages.paper.viewer import banner, feature_viewer
-from mlpoly.pages.toolkit.grids import gallery_html
-from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
+from mlpoly.pages.toolkit.pictures import gallery_html
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
+from mlpoly.pages.toolkit.widgets import (
+    LEGEND,
+    counted,
+    element,
+    facts,
+    figure,
+    link,
+    listing,
+    number,
+    options,
+    panels,
+    percent,
+    span,
+    table,
+    tiles,
+    verdict,
+)
 from mlpoly.studies.paper.curves import (
     DEGREES,
     INPUTS,

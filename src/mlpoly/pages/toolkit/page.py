@@ -13,9 +13,7 @@ from markupsafe import Markup
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
-from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import duration
-from mlpoly.pages.toolkit.widgets import command, options, table
+from mlpoly.pages.toolkit.widgets import command, duration, element, link, options, table
 
 
 def asset(package: str, name: str) -> str:

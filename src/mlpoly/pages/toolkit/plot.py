@@ -8,10 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
-from mlpoly.pages.toolkit.embedded import island
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import rounded
-from mlpoly.pages.toolkit.widgets import choices
+from mlpoly.pages.toolkit.pictures import island
+from mlpoly.pages.toolkit.widgets import choices, element, rounded
 
 _HEIGHT = 430  # pixels
 _TICK = 18  # letters of a name at the edge of a heat map
