@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, check_names, check_output, constant, to_numpy
+from mlpoly.arrays import as_integer, check_names, check_output, constant, to_numpy
 from mlpoly.charts.chart import (
     Axis,
     Chart,
@@ -102,45 +102,39 @@ def shape_chart(
     if isinstance(inputs, list):
         chosen = [model.place(each) for each in inputs]
     else:
-        chosen = [
-            int(i) for i in np.argsort(-spread, kind="stable")[: as_integer("inputs", inputs, 1)] if spread[i] > 0
-        ]
-    rows = [(i, *_curve(model, i, output)) for i in chosen]
-    low, high = (f([f(y) for _, _, y in rows], default=0.0) for f in (min, max))
+        strongest = np.argsort(-spread, kind="stable")[: as_integer("inputs", inputs, 1)]
+        chosen = [int(i) for i in strongest if spread[i] > 0]
+    places = [to_numpy(model.center)[i] + to_numpy(model.scale)[i] * GRID for i in chosen]
+    shapes = [
+        to_numpy(model.shape(i)(constant(x, model.mean)))[:, output].tolist()
+        for i, x in zip(chosen, places, strict=True)
+    ]
+    low, high = (f([f(y) for y in shapes], default=0.0) for f in (min, max))
     room = 0.08 * ((high - low) or 1.0)
-    panels = [_panel(model, i, x, y, (low - room, high + room)) for i, x, y in rows]
+    bottom, ceiling = low - room, high + room
+    height = 0.25 * (ceiling - bottom)  # of the density, in the lowest quarter
+    panels = []
+    for i, x, y in zip(chosen, places, shapes, strict=True):
+        name, density = shortened(model.labels[i]), to_numpy(model.density)[i]
+        top = (bottom + height * density / (density.max() or 1.0)).tolist()
+        area = Curve("density of the input", x.tolist(), top, [bottom] * len(x), top, colour="grey", width=0.8)
+        axis = Axis(f"g({name})", "g", limits=(bottom, ceiling), guides=[(0.0, "")])
+        curve = Curve("g", x.tolist(), y, colour="blue")
+        panels.append(Panel([area, curve], Axis(name, name), axis, name, (name,)))
     fraction = float(to_numpy(model.additive)[output])
     label = output_label(output, model.dim_out, model.output_names) or "the output"
     note = f"{title or 'Closest additive model'}: {fraction:.3g} of the variance of {label}"
     return Chart(f"Shape functions of {label}", panels, ("Input",), note)
 
 
-def _curve(model: AdditiveModel, i: int, output: int) -> tuple[np.ndarray, list[float]]:
-    x = to_numpy(model.center)[i] + to_numpy(model.scale)[i] * GRID
-    return x, to_numpy(model.shape(i)(constant(x, model.mean)))[:, output].tolist()
-
-
-def _panel(model: AdditiveModel, i: int, x: np.ndarray, y: list[float], limits: tuple[float, float]) -> Panel:
-    name, density = shortened(model.labels[i]), to_numpy(model.density)[i]
-    bottom, height = limits[0], 0.25 * (limits[1] - limits[0])  # the density takes the lowest quarter
-    top = (bottom + height * density / (density.max() or 1.0)).tolist()
-    area = Curve("density of the input", x.tolist(), top, [bottom] * len(x), top, colour="grey", width=0.8)
-    curve = Curve("g", x.tolist(), y, colour="blue")
-    return Panel(
-        [area, curve], Axis(name, name), Axis(f"g({name})", "g", limits=limits, guides=[(0.0, "")]), name, (name,)
-    )
-
-
 def _pair_map(model: AdditiveModel, pair: tuple[int | str, int | str], output: int, title: str) -> HeatMap:
     i, j = (model.place(each) for each in pair)
-    at: list[Array] = []
-    for k in (i, j):
-        z = np.linspace(-2.5, 2.5, _CELLS)
-        at.append(to_numpy(model.center)[k] + to_numpy(model.scale)[k] * z)
-    one, two = np.meshgrid(at[0], at[1][::-1])  # upwards
+    z, center, scale = np.linspace(-2.5, 2.5, _CELLS), to_numpy(model.center), to_numpy(model.scale)
+    across, up = center[i] + scale[i] * z, (center[j] + scale[j] * z)[::-1]
+    one, two = np.meshgrid(across, up)
     values = to_numpy(model.pair(i, j)(constant(one, model.mean), constant(two, model.mean)))[..., output]
     names = [shortened(model.labels[k]) for k in (i, j)]
-    rows, columns = ([minus(f"{v:.3g}") for v in at_k] for at_k in (at[1][::-1], at[0]))
+    rows, columns = ([minus(f"{v:.3g}") for v in at_k] for at_k in (up, across))
     label = f"{names[0]} (across) and {names[1]} (up)"
     return HeatMap(values, rows, columns, f"Pair function of {label}", title or label, "g")
 
@@ -200,14 +194,12 @@ def shapley_waterfall(shapley: Shapley, output: int | str = 0, k: int = 12, titl
     output = check_output(output, len(mean), shapley.output_names)
     values = to_numpy(shapley.values)[:, output]
     errors = None if shapley.standard_error is None else to_numpy(shapley.standard_error)[:, output]
-    order = np.argsort(-np.abs(values), kind="stable")
-    shown, rest = np.split(order, [as_integer("k", k, 1)])
+    shown, rest = np.split(np.argsort(-np.abs(values), kind="stable"), [as_integer("k", k, 1)])
     parts = [Part("expected output", float(mean[output]))]
     for i in shown.tolist():
         remark = "" if errors is None else f"± {errors[i]:.1g}"
         parts.append(Part(shortened(shapley.groups[i]), float(values[i]), remark))
-    if len(rest):
-        parts.append(Part(f"{len(rest)} others", float(values[rest].sum())))
+    parts += [Part(f"{len(rest)} others", float(values[rest].sum()))] if len(rest) else []
     label = output_label(output, len(mean), shapley.output_names)
     title = title or f"One prediction{label and f' of {label}'}"
     totals = [("prediction", float(prediction[output]))]

@@ -74,24 +74,21 @@ def _summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str 
     """What to conclude, numbers to remember, and what they are of."""
     best, name = fits.errors[-1], degree_name(fits.degree)
     polynomial = f"polynomial of {name}" if name.startswith("degree") else f"{name} polynomial"
-    under = (
-        "a Gaussian with the mean and covariance of the data" if subject.estimated else describe_inputs(subject.inputs)
-    )
+    under = describe_inputs(subject.inputs) + " with the mean and covariance of the data" * subject.estimated
     n, d, o = len(subject.x), subject.net.dim_in, subject.net.dim_out
     pictures = ", pictures of {} × {} pixels".format(*subject.image_shape) if subject.image_shape else ""
     said = conclusion or (
         f"The network has {counted(d, 'input')}{pictures}, and {counted(o, 'output')}. What an output depends on is "
         "below: first in the linear part of its polynomial, then in eigenfeatures, whose squares it adds up."
     )
-    items, notes = [], []
-    if fits.spectrum is not None or fits.errors[0].under_inputs.standard_error is not None:
-        if fits.spectrum is not None:
-            parts, remark = list(map(float, fits.spectrum.overall[:3])), "of all outputs, under the Gaussian, exact"
-        else:
-            errors = [1.0, *(float(e.under_inputs) for e in fits.errors)]
-            parts, remark = [one - two for one, two in pairwise(errors)], "of all outputs, on samples of the inputs"
-        for k, part in enumerate(parts[: 1 if subject.task == "classes" else 2], 1):
-            items.append((percent(part, None), f"of the variance is {degree_name(k)}", remark))
+    parts, remark, notes = [], "of all outputs, under the Gaussian, exact", []
+    if fits.spectrum is not None:
+        parts = [*map(float, fits.spectrum.overall[:3])]
+    elif fits.errors[0].under_inputs.standard_error is not None:
+        errors = [1.0, *(float(e.under_inputs) for e in fits.errors)]
+        parts, remark = [one - two for one, two in pairwise(errors)], "of all outputs, on samples of the inputs"
+    parts = parts[: 1 if subject.task == "classes" else 2]
+    items = [(percent(part, None), f"of the variance is {degree_name(k)}", remark) for k, part in enumerate(parts, 1)]
     left = missed(float(best.on_data))
     if isinstance(subject.inputs, Gaussians) and far_apart(best.under_inputs, best.on_data):
         notes.append(
@@ -105,8 +102,8 @@ def _summary(subject: Subject, fits: Fits, conclusion: str | None) -> tuple[str 
     items.append((left, f"unexplained by the {polynomial}", "on the data"))
     if fits.score is not None and best.score is not None:
         show, what = (percent, "correct") if subject.task == "classes" else (number, "R² with the labels")
-        items += [(show(fits.score), what, "the network, on the data")]
-        items += [(show(best.score), what, f"the {polynomial}, on the data")]
+        items.append((show(fits.score), what, "the network, on the data"))
+        items.append((show(best.score), what, f"the {polynomial}, on the data"))
         useless = fits.score < 0  # the mean of the labels, or their most frequent class, does as well
         if subject.task == "classes":
             useless = fits.score < 1 and fits.score <= np.bincount(np.asarray(subject.targets)).max() / len(subject.x)
@@ -134,38 +131,35 @@ def _method_section(page: Page, subject: Subject, fits: Fits) -> None:
     """What is exact on the page and what is not, and how to compute it in Python."""
     layer, gaussian = isinstance(check_network(subject.net), Layer), isinstance(subject.inputs, Gaussian)
     under = describe_inputs(subject.inputs)
-    said = []
     if layer and gaussian:
-        said.append(
+        exact = (
             "Exact: the polynomials, their errors under the Gaussian and the degree spectrum. They are sums over the "
             "weights, with no samples and no training."
         )
     elif isinstance(subject.inputs, Samples):
-        said.append(
-            "The polynomials are least squares on the samples, over all polynomials of the degree where it fits."
-        )
+        exact = "The polynomials are least squares on the samples, over all polynomials of the degree where it fits."
     elif layer:
-        said.append(f"Up to degree 2 the polynomials are least squares under {under}, from the weights alone.")
+        exact = f"Up to degree 2 the polynomials are least squares under {under}, from the weights alone."
     else:
-        said.append(
+        exact = (
             "Not exact: this network has several hidden layers. Its polynomials come from a second-order expansion, "
             "which is close to the best ones of degree 1 and 2 but not the same, and their errors under the inputs "
             "from samples drawn from these."
         )
-    if subject.estimated:
-        said.append(
-            "An assumption: the data have the mean and covariance of the Gaussian, but are not Gaussian. The column "
-            "of errors on the data says what that costs. Where it is much larger than the one under the Gaussian, give "
-            "inputs=mlpoly.GaussianMixture.from_labels(x, labels) or inputs=mlpoly.Samples(x)."
-        )
-    said.append(
+    assumption = (
+        "An assumption: the data have the mean and covariance of the Gaussian, but are not Gaussian. The column of "
+        "errors on the data says what that costs. Where it is much larger than the one under the Gaussian, give "
+        "inputs=mlpoly.GaussianMixture.from_labels(x, labels) or inputs=mlpoly.Samples(x)."
+    )
+    limits = (
         "A polynomial follows the network where the inputs vary. Far from the data it grows without bound, and says "
         "nothing about the network there."
     )
-    said.append(
+    causes = (
         "Coefficients say how the network’s outputs depend on its inputs, not what causes what in the data. Where "
         "inputs are correlated, an effect may be spread over several of them."
     )
+    said = [exact, *[assumption] * subject.estimated, limits, causes]
     code = [
         "import numpy as np",
         "import mlpoly as mp",

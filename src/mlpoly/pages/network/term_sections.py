@@ -47,8 +47,7 @@ def one_for_each(name: str, subject: Subject, items: Sequence[tuple[int, Markup]
 
 def strongest_terms(subject: Subject, fits: Fits) -> dict[int, Terms]:
     """The strongest monomials, about the mean, of every output that is shown."""
-    center = subject.mean
-    return {i: fits.written.terms(output=i, names=subject.names, k=_RANKED, center=center) for i in fits.shown}
+    return {i: fits.written.terms(i, subject.names, _RANKED, subject.mean) for i in fits.shown}
 
 
 def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
@@ -120,17 +119,14 @@ def _factors(subject: Subject, inputs: Sequence[int]) -> list[Markup]:
 
 def terms_section(page: Page, subject: Subject, terms: Mapping[int, Terms]) -> None:
     """The strongest terms of every output as bars."""
-    items = []
-    for i, found in terms.items():
-        items.append((i, _ranking(found) or element("p", "This output is constant.")))
+    items = [(i, _ranking(found) or element("p", "This output is constant.")) for i, found in terms.items()]
     caption = (
         "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
         "in units of the output, red where more of it raises the output. Terms are correlated, so that their fractions "
         "of the variance need not add up to 100 %. Shorter bars than one in twenty-five of the longest are left out."
     )
-    page.section("terms", "Strongest terms", "Terms").add(
-        figure(one_for_each("terms-output", subject, items), caption),
-    )
+    section = page.section("terms", "Strongest terms", "Terms")
+    section.add(figure(one_for_each("terms-output", subject, items), caption))
 
 
 def _ranking(terms: Terms) -> Markup | None:
@@ -187,7 +183,5 @@ def interaction_section(page: Page, subject: Subject, fits: Fits) -> None:
     options: dict[str, Any] = {"names": subject.names, "k": _PAIRS, "center": subject.mean, "inputs": subject.inputs}
     found = [(i, _ranking(quadratic.terms(i, interactions=True, **options))) for i in fits.shown]
     ranked = [(i, bars or element("p", "This output has none.")) for i, bars in found]
-    section.add(
-        figure(one_for_each("pairs-output", subject, ranked), "The strongest pairs of inputs, by their effect.")
-    )
-    section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))
+    pairs = figure(one_for_each("pairs-output", subject, ranked), "The strongest pairs of inputs, by their effect.")
+    section.add(pairs, figure(heat_maps("plot-interactions", "Output", maps), caption))

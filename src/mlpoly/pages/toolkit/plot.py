@@ -21,8 +21,8 @@ def plot(name: str, chart: Chart) -> Markup:
         panels = []
         for panel in chart.panels:
             log, linear = replace(panel.y, scale="log"), replace(panel.y, scale="linear", limits=(0.0, None))
-            panels += [replace(panel, y=log, choice=(*panel.choice, "logarithmic"))]
-            panels += [replace(panel, y=linear, choice=(*panel.choice, "linear"))]
+            for y, kind in ((log, "logarithmic"), (linear, "linear")):
+                panels.append(replace(panel, y=y, choice=(*panel.choice, kind)))
         chart = replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
     groups = [
         choices(f"{name}-{i}", legend, options)

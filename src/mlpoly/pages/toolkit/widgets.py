@@ -85,11 +85,8 @@ def duration(seconds: float) -> str:
     """Return a time as people say it."""
     if not math.isfinite(seconds):
         return _MISSING
-    if seconds < 120:
-        return f"{number(seconds)}{_THIN}s"
-    if seconds < 7200:
-        return f"{number(seconds / 60)}{_THIN}min"
-    return f"{number(seconds / 3600)}{_THIN}h"
+    size, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    return f"{number(seconds / size)}{_THIN}{unit}"
 
 
 def listing(items: Sequence[object]) -> str:
@@ -154,11 +151,11 @@ def verdict(holds: bool | None) -> Markup:
 
 def tiles(items: Sequence[tuple[str, str, str]]) -> Markup:
     """Return numbers to remember: each a value, its name and a remark."""
-    blocks = []
-    for value, name, remark in items:
-        shown = element("dd", value, class_="value"), element("dd", remark, class_="remark")
-        blocks.append(element("div", element("dt", name), *shown))
-    return element("dl", *blocks, class_="tiles")
+    blocks = (
+        (element("dt", name), element("dd", value, class_="value"), element("dd", remark, class_="remark"))
+        for value, name, remark in items
+    )
+    return element("dl", *(element("div", *block) for block in blocks), class_="tiles")
 
 
 def facts(items: Mapping[str, str]) -> Markup:
@@ -178,10 +175,8 @@ def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -
 
     The value of each is its place, "0", "1", ...
     """
-    buttons = []
-    for i, label in enumerate(labels):
-        radio = element("input", type="radio", name=name, value=i, checked=i == chosen)
-        buttons.append(element("label", radio, element("span", label)))
+    radios = (element("input", type="radio", name=name, value=i, checked=i == chosen) for i in range(len(labels)))
+    buttons = (element("label", *each) for each in zip(radios, (element("span", x) for x in labels), strict=True))
     return element("fieldset", element("legend", legend), *buttons, class_="choices")
 
 
