@@ -116,7 +116,11 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None) -> QuadraticDecompos
         part = quadratic_part(poly, gaussian)
         check_finite("the quadratic part of poly", part.writes)
         energy = part.energy()
-        if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
+        # Rounding errors are those of the linear map that touches poly at the mean: of its root mean square.
+        mean = cast_like(gaussian.mean, poly.prototype)
+        value, slopes = widen(poly(mean)), times_root(widen(poly.gradient(mean)), widen(gaussian.root))
+        squares = float((value**2).sum() + (slopes**2).sum())
+        if not energy > (_ROUNDING * rounding_error(poly.prototype)) ** 2 * squares:
             raise ValueError("the part of degree 2 of poly is zero, up to rounding, so there is nothing to decompose.")
         a, targets = part.squares()
         places, _ = _matching_pursuit(a, targets, energy, k)
@@ -139,13 +143,6 @@ def _ordered(part: QuadraticPart, a: Array, energy: float) -> tuple[Array, Array
     a, targets = take_rows(a, order), widen(take_rows(targets, order))
     inner = widen(gram(a))
     return a, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained
-
-
-def _size(poly: Polynomial, inputs: Gaussian) -> float:
-    """Root mean square of the linear map that touches a polynomial at the mean: the size of its rounding errors."""
-    mean = cast_like(inputs.mean, poly.prototype)
-    value, slopes = widen(poly(mean)), times_root(widen(poly.gradient(mean)), widen(inputs.root))
-    return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
 
 
 def _matching_pursuit(a: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:

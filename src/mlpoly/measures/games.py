@@ -62,19 +62,14 @@ def shapley_values(worth: Callable[[Sequence[int]], Array], count: int, permutat
         return xp.stack(total), None
     growths, rng = [], np.random.default_rng(seed)
     for _ in range(drawn // 2):
-        forward = rng.permutation(count).tolist()
-        both = [_growth(worth, order) for order in (forward, forward[::-1])]  # in both directions: errors partly cancel
+        forward, both = rng.permutation(count).tolist(), []
+        for order in (forward, forward[::-1]):  # errors of the two directions partly cancel
+            worths = [worth(order[:k]) for k in range(count + 1)]
+            both.append(xp.stack([worths[k + 1] - worths[k] for k in np.argsort(order).tolist()]))
         growths.append((both[0] + both[1]) / 2)
     samples = xp.stack(growths)  # (draws / 2, g, o)
     mean = xp.mean(samples, axis=0)
     return mean, xp.sqrt(xp.sum((samples - mean) ** 2, axis=0) / (len(growths) * (len(growths) - 1)))
-
-
-def _growth(worth: Callable[[Sequence[int]], Array], order: list[int]) -> Array:
-    """How much the worth grows when each group joins those before it, (g, o)."""
-    worths = [worth(order[:k]) for k in range(len(order) + 1)]
-    growth = {player: after - before for player, before, after in zip(order, worths, worths[1:], strict=False)}
-    return namespace(worth=worths[0]).stack([growth[i] for i in range(len(order))])
 
 
 def averaged(values: Array, outputs: int, factor: float, more: Array | None = None) -> tuple[Array, Array]:

@@ -42,7 +42,10 @@ class Orthogonal:
         xp = namespace(values=self.values)
         self.level, self.variance = self.values[0, :], xp.sum(self.values[1:, :] ** 2, axis=0)
         self.bound = self.variance * 0
-        self.remainder = self.bound + remainder(poly, inputs)
+        # Of the variance of its network, what the polynomial leaves under the inputs of its fit, if that is known.
+        fitted = poly.inputs is not None and poly.inputs.fingerprint == inputs.fingerprint
+        left = poly.report.fvu if fitted and poly.report is not None else None
+        self.remainder = self.bound + (0.0 if left is None else float(left))
 
     def _inside(self, known: np.ndarray) -> np.ndarray:
         """Rows of the products that have no inputs but these."""
@@ -75,10 +78,3 @@ class Orthogonal:
             return (constant(products, values) @ values)[:, None, :]
 
         return mean
-
-
-def remainder(poly: Polynomial, inputs: Independent) -> float:
-    """Fraction of the variance of its network that a polynomial leaves under the inputs of its fit, if it is known."""
-    fitted = poly.inputs is not None and poly.inputs.fingerprint == inputs.fingerprint
-    left = poly.report.fvu if fitted and poly.report is not None else None
-    return 0.0 if left is None else float(left)
