@@ -85,7 +85,7 @@ def check_subject(
                 DataWarning,
                 stacklevel=3,
             )
-        inputs = as_inputs(x) if inputs is None else inputs
+        inputs = x if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     known = known if coded is None else None
     rows = _numbers("x", x)
@@ -106,14 +106,15 @@ def check_subject(
                     f"x has the column {have!r} at place {i}, where the estimator was fitted with {want!r}; pass "
                     f"x[list(model.feature_names_in_)], or x.to_numpy() and names= if the columns only have new names."
                 )
-    inputs = None if inputs is None else as_inputs(inputs)
-    check_columns("x", x, getattr(inputs, "names", None))
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
+        whole = "numpy.isfinite(x).all(axis=1)" if columns is None else "x.notna().all(axis=1)"
         raise ValueError(
-            f"x has {len(bad)} of {len(rows)} rows with NaN or infinite entries, the first is row {bad[0]}; drop them, "
-            f"x[numpy.isfinite(x).all(axis=1)], or fill them in."
+            f"x has {len(bad)} of {len(rows)} rows with NaN or infinite entries, the first is row {bad[0]}; take the "
+            f"others and their labels, x[whole] and labels[whole] with whole = {whole}, or fill them in."
         )
+    inputs = None if inputs is None else as_inputs(inputs)
+    check_columns("x", x, getattr(inputs, "names", None))
     if image_shape is not None:
         image_shape = _shape(image_shape, d)
     if names is None:  # x1,1, x1,2, ... by row and column of a picture
