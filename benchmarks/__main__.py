@@ -9,7 +9,10 @@ import time
 
 from benchmarks.common import Skip
 
-CPU = ("counts", "gaussian_fit", "sampling", "evaluation", "encrypted", "blocks", "rare", "published", "example_model")
+CPU = (
+    "counts", "gaussian_fit", "sampling", "evaluation", "encrypted", "blocks", "rare", "published", "example_model",
+    "uncertainty",
+)  # fmt: skip
 GPU = ("gpu", "mixture", "deep", "smollm2", "reading")
 
 

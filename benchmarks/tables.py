@@ -138,6 +138,16 @@ KINDS_OF_FEATURES = {
 }
 
 
+def chaos(results: Mapping[str, Any]) -> str:
+    """Polynomial chaos: errors of moments and Sobol indices, what the polynomial leaves, points and time."""
+    rows = []
+    for title, row in results["table"].items():
+        problem, name = title.split(": ")
+        errors = [scientific(row[key]) for key in ("mean", "deviation", "Sobol", "FVU")]
+        rows.append([f"{problem}: {name}", *errors, str(row["points"] or ""), f"{row['seconds']:.2g}"])
+    return grid(["mean", "standard deviation", "Sobol, worst", "FVU", "points", "s"], rows)
+
+
 # -- fits --------------------------------------------------------------------------------------------------------------
 
 # Rows of the table of qualities: what it says, and the key in the JSON.
@@ -388,6 +398,7 @@ OTHERS = {
     "qualities": qualities,
     "times": sampling,
     "ratios": evaluation,
+    "chaos": chaos,
 }
 KINDS = BLOCKS | DEEP | ENCRYPTED | PUBLISHED | OTHERS
 
@@ -406,6 +417,12 @@ def fraction(value: float | None) -> str:
     if value >= 1:
         return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
     return (f"{value:.4f}" if value < 0.0995 else f"{value:.3f}").removeprefix("0")
+
+
+def scientific(value: float) -> str:
+    """Two digits and a power of ten: 1.7 · 10⁻³."""
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits} · {power_of_ten(int(power))}"
 
 
 def brief(value: float | None) -> str:

@@ -5,14 +5,13 @@ import os
 import random
 import re
 import signal
-from collections.abc import Iterator
 
 import hypothesis
 import numpy as np
 import pytest
 import torch
-from support.backends import BACKENDS, Backend, record_margin
-from support.browser import Browser, find_browser, open_browser
+from support.backends import BACKENDS, record_margin
+from support.browser import find_browser, open_browser
 
 from mlpoly.activations import registry
 
@@ -23,13 +22,13 @@ hypothesis.settings.load_profile("mlpoly")
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda b: b.name)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def backend(request):
     with request.param.active():
         yield request.param
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """JAX in less than double precision runs with the slow tests, and so does what it would show twice.
 
     It compiles every operation anew, for a sixth of the time of all tests together. What it shows is shown by JAX in
@@ -59,29 +58,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for group in order for item in group]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order, which SEED decides")
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def seeded():
     """Weights that a test draws do not depend on the tests that ran before it."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(20250214)
 
 
 @pytest.fixture
-def scratch_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def scratch_registry(monkeypatch):
     """Registrations made in a test end with it."""
     monkeypatch.setattr(registry, "_families", dict(registry._families))
     monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
 
 
-def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:
+def pytest_assertion_pass(item, lineno, orig, expl):
     """Note the margin of a comparison whose tolerance is written out, such as ``assert error <= 1e-12 * size``."""
     if not os.environ.get("MLPOLY_MARGINS") or not re.search(r"<=? .*\de-\d", orig):
         return
@@ -94,7 +93,7 @@ def pytest_assertion_pass(item, lineno: int, orig: str, expl: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
+def window():
     """A real browser; tests that ask for it are skipped where there is none."""
     if find_browser() is None:
         pytest.skip("needs chromium and chromedriver (Debian: apt install chromium chromium-driver)")
@@ -103,7 +102,7 @@ def window() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interrupts_arrive() -> Iterator[None]:
+def interrupts_arrive():
     """Tests of interrupts, and the processes they start, need SIGINT, which a shell's background jobs ignore."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:

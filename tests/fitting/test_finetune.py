@@ -298,8 +298,6 @@ def test_parameters_change_no_value(shape, batch_size, flat):
     ("changes", "error", "message"),
     [
         ({"steps": 0}, ValueError, "steps must be at least 1"),
-        ({"steps": 2.5}, TypeError, "steps must be an integer"),
-        ({"seed": -1}, ValueError, "seed must be at least 0"),
         ({"loss": "mae"}, ValueError, "loss must be 'mse' or 'kl'"),
         ({"learning_rate": float("nan")}, ValueError, "learning_rate must be positive"),
         ({"inputs": np.ones((50, 3))}, ValueError, "inputs have dimension 3"),

@@ -41,16 +41,16 @@ def test_uniform_inputs_beside_legendre_projections(degree):
     poly, c = mp.fit(net, UNIFORM, degree), legendre_fit(net, degree)
     x = UNIFORM.sample(200)
     P = [np.polynomial.legendre.legvander(x[:, i], degree) * np.sqrt(2 * np.arange(degree + 1) + 1) for i in range(3)]
-    # Legendre products are Hermite products times up to 4 k! / 1.7^k; coefficients of the grid are right to 1e-8.
-    np.testing.assert_allclose(poly(x), np.einsum("ijko,ni,nj,nk->no", c, *P), atol=1e-7)
+    # The last grid changed the polynomial by less than 1e-4 standard deviations; another would change it far less.
+    np.testing.assert_allclose(poly(x), np.einsum("ijko,ni,nj,nk->no", c, *P), atol=1e-5)
     assert poly.report.converged and poly.names == ("a", "b", "c")
     second = np.sum(c**2, axis=(0, 1, 2)) - c[0, 0, 0] ** 2
     f = net(UNIFORM.grid(40, 2).x)
     w = UNIFORM.grid(40, 2).weights[:, None]
     variance = np.sum(w * f**2, axis=0) - np.sum(w * f, axis=0) ** 2
-    np.testing.assert_allclose(poly.report.fvu, 1 - second.sum() / variance.sum(), atol=1e-10)
+    np.testing.assert_allclose(poly.report.fvu, 1 - second.sum() / variance.sum(), rtol=1e-5, atol=1e-10)
     fvu = mp.fvu(net, poly)
-    np.testing.assert_allclose(float(fvu), poly.report.fvu, atol=1e-8)
+    np.testing.assert_allclose(float(fvu), poly.report.fvu, rtol=1e-5, atol=1e-10)
     assert fvu.standard_error is None and float(fvu.bound) < 1e-8
 
 
@@ -124,6 +124,15 @@ def test_deep_networks_and_composed_fits():
     assert abs(float(draws) - whole.report.fvu) < 5 * float(draws.standard_error)
     composed = mp.fit(net, UNIFORM, 3, method="composed")
     assert composed.inputs is not None and composed.report.fvu < 0.5
+
+
+def test_degrees_without_moments_are_refused():
+    net = network(d=1)
+    for law, degree in ((stats.lognorm(1.0), 20), (stats.t(5), 3)):
+        with pytest.raises(ValueError, match=f"degree {degree} is too high for 'load': its moment of order"):
+            mp.fit(net, mp.Independent({"load": law}), degree)
+    errors = [mp.fit(net, mp.Independent([stats.lognorm(1.0)]), degree).report.fvu for degree in (2, 5, 8)]
+    assert 1 > errors[0] > errors[1] > errors[2] > 0
 
 
 def test_many_inputs_take_points():

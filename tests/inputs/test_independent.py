@@ -78,6 +78,16 @@ def test_rules_of_lognormal_inputs_converge_although_moments_do_not_determine_th
     np.testing.assert_allclose(weights @ np.tanh(center + scale * u - 1), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("sigma", [0.5, 1.0])
+def test_weights_far_out_keep_their_digits(sigma):
+    """There they are 1e-100 and less, and squares of polynomials as large: products must still be orthonormal."""
+    law = marginal_of(stats.lognorm(sigma))[0]
+    u, w = law.rule(160, 8)
+    P, fine = law.values(u, 8), law.values(law.u, 8)
+    np.testing.assert_allclose(P.T @ (w[:, None] * P), np.eye(9), atol=1e-12)
+    np.testing.assert_allclose(P.T @ (w * np.tanh(u)), fine.T @ (law.weights * np.tanh(law.u)), atol=1e-11)
+
+
 def test_copula_joins_normal_scores():
     R = np.array([[1.0, 0.7], [0.7, 1.0]])
     inputs = mp.Independent([stats.lognorm(0.5), stats.lognorm(0.3)], copula=R)
@@ -127,6 +137,7 @@ def test_what_is_refused(marginals, options, error, words):
 
 
 def test_other_objects_with_quantiles_are_marginals():
+    np.testing.assert_allclose(mp.Independent([stats.norm]).mean, [0.0], atol=1e-15)  # a family with its defaults
     inputs = mp.Independent([stats.Normal(mu=1.0, sigma=2.0), stats.rv_histogram((np.array([1, 3]), np.arange(3)))])
     np.testing.assert_allclose(inputs.mean, [1.0, 1.25], rtol=1e-10)
     np.testing.assert_allclose(inputs.covariance[0, 0], 4.0, rtol=1e-10)

@@ -238,7 +238,6 @@ def test_gradients_flow():
 
 @pytest.mark.parametrize("inputs", [G, MIX], ids=["gaussian", "mixture"])
 def test_files(inputs, tmp_path):
-    net = network("GLU", "relu", inputs.dim, 6, 2)
     net = mp.GLU(np.eye(inputs.dim)[:, :], None, np.eye(inputs.dim), None, np.ones((2, inputs.dim)), None, "relu")
     model = mp.additive(net, inputs)
     model.save(tmp_path / "model.safetensors")
@@ -248,9 +247,6 @@ def test_files(inputs, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"no file")
     with pytest.raises(FileFormatError, match="safetensors"):
         AdditiveModel.load(tmp_path / "model.safetensors")
-
-
-def test_foreign_files(tmp_path):
     mp.fit(network(), gaussian(1, 4), 2).save(tmp_path / "poly.safetensors")
     with pytest.raises(FileFormatError, match="no additive model"):
         AdditiveModel.load(tmp_path / "poly.safetensors")
@@ -323,27 +319,3 @@ def test_pairs_are_pure():
 )
 def test_mistakes(act, exception, patterns):
     assert_explained(act, exception, patterns)
-
-
-@pytest.mark.slow
-def test_ten_million_samples():
-    """The residual is orthogonal to every function of the basis, and the fraction left agrees: to standard errors."""
-    net, g = network("MLP", "relu", 6, 20, 1), gaussian(4, 6, ridge=0.2)
-    model, count, n = mp.additive(net, g), 0, 8
-    sums, squares, moments = np.zeros(6 * n), np.zeros(6 * n), np.zeros(5)
-    for chunk in range(100):
-        x = g.sample(100_000, chunk)
-        y = (net(x) - model.mean)[:, 0]
-        left = y - (model(x) - model.mean)[:, 0]
-        z = (x - g.mean) / np.sqrt(np.diag(g.cov))
-        products = left[:, None] * np.polynomial.hermite_e.hermevander(z, n)[..., 1:].reshape(len(x), -1)
-        sums, squares, count = sums + products.sum(axis=0), squares + (products**2).sum(axis=0), count + len(x)
-        a, b = left**2, y**2
-        moments += [a.sum(), b.sum(), (a * a).sum(), (b * b).sum(), (a * b).sum()]
-    t = sums / np.sqrt(squares)
-    assert np.sqrt(np.mean(t**2)) < 1.5  # of 48 correlated standard normal variables
-    assert np.abs(t).max() < 4
-    a, b, aa, bb, ab = moments / count
-    ratio = a / b
-    error = np.sqrt((aa - 2 * ratio * ab + ratio**2 * bb) / count) / b
-    assert abs(ratio - float(model.fraction["neither"][0])) < 3 * error

@@ -154,6 +154,8 @@ def test_bad_input(rng):
     assert fvu(net, poly).total == fvu(net, poly, inputs).total  # by default, what it was fitted under
     with pytest.raises(TypeError, match="net must be"):
         fvu(poly, poly, inputs)
+    with pytest.raises(TypeError, match="got MLP; to compare two networks pass data"):
+        fvu(net, net, inputs)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])

@@ -128,6 +128,12 @@ def test_terms_are_ranked_on_points():
         assert name == wanted[0] and abs(effect) == pytest.approx(wanted[1] * spread, rel=1e-3)
 
 
+def test_interventions_need_a_gaussian():
+    poly = mp.fit(mp.MLP(np.eye(3), None, np.ones((1, 3)), None, "relu"), CUBE, 2)
+    with pytest.raises(TypeError, match="causal needs one Gaussian"):
+        mp.shapley(poly, np.zeros(3), CUBE, causal=[["a"], ["b", "c"]])
+
+
 @pytest.mark.parametrize("measure", [mp.sensitivity, mp.second_moment])
 def test_what_has_no_closed_form_says_what_to_do(measure):
     net = mp.MLP(np.eye(3), None, np.ones((1, 3)), None, "relu")

@@ -81,6 +81,23 @@ def test_cumulants_of_correlated_units():
     assert np.abs(fourth_cumulants(state) - fourth).max() < 10 * e**5 * np.abs(fourth).max()
 
 
+def test_mean_and_variance_of_a_unit_under_the_edgeworth_series():
+    """By quadrature with the density phi(t) (1 + K_iii He_3(t) / 6 + K_iiii He_4(t) / 24) of what enters each unit."""
+    rng = np.random.default_rng(3)
+    before, steps = mp.MLP(rng.standard_normal((3, 3)), W2=rng.standard_normal((2, 3)) / 2), ThirdCumulants()
+    behind = walk(mp.Chain([before, mp.MLP(np.eye(2), activation="sin")]), steps, State.at(mp.Gaussian.standard(3)))
+    y = steps.before[1]
+    skewness, excess = steps.skewness[1], np.diag(fourth_cumulants(y)) / np.diag(y.inputs.covariance) ** 2
+    t, weight = np.polynomial.hermite_e.hermegauss(80)
+    series = 1 + skewness[:, None] * (t**3 - 3 * t) / 6 + excess[:, None] * (t**4 - 6 * t**2 + 3) / 24
+    weight = weight / weight.sum() * series
+    values = np.sin(y.inputs.mean[:, None] + np.sqrt(np.diag(y.inputs.covariance))[:, None] * t)
+    mean = (weight * values).sum(1)
+    assert min(abs(skewness).min(), abs(excess).min()) > 0.1
+    assert_close(behind.inputs.mean, mean, 1e-12)
+    assert_close(np.diag(behind.inputs.covariance), (weight * values**2).sum(1) - mean**2, 1e-12)
+
+
 def test_random_networks_against_samples():
     """What order 2 ignores moves the means far more than the samples' own error, and order 3 finds nearly all of it."""
     net, inputs, rng = random_network((48,) * 5), mp.Gaussian.standard(48), np.random.default_rng(5)

@@ -7,16 +7,11 @@ For y = m + s t with t ~ N(0, 1) and the probabilists' Hermite polynomials He_k,
 by composite Gauss-Legendre quadrature and without closed forms (except for sin and cos). ``python make_reference.py``
 writes hermite.npz beside this file (5 minutes; gmpy2 makes mpmath fast). Its arrays, for A activations and P points:
 
-``names`` (A,), ``points`` (P, 2)
-    Keys of the activations, such as "elu(0.5)", and the pairs (m, s), taken as exact doubles.
-``regimes`` (P,)
-    Label of the group a point belongs to: ordinary, tiny, huge, far, random or tail.
-``coefficients`` (A, P, 9)
-    The a_k, rounded to double. With twice the nodes they differ by less than 1e-45 of N(m, s). A coefficient smaller
-    than that (such as a_8 at s = 1e-8) may be noise, so differences are to be judged relative to the norm. Values below
-    the range of doubles are 0.
-``log_norm`` (A, P)
-    Natural logarithm of N(m, s), finite even where N(m, s) is below the range of doubles.
+names (A,), points (P, 2): keys, such as "elu(0.5)", and the pairs (m, s), taken as exact doubles
+regimes (P,): ordinary, tiny, huge, far, random or tail
+coefficients (A, P, 9): the a_k in double. With twice the nodes they differ by less than 1e-45 of N(m, s); what is
+    smaller than that (such as a_8 at s = 1e-8) may be noise, so differences are to be judged relative to the norm
+log_norm (A, P): natural logarithm of N(m, s), finite even where N(m, s) is below the range of doubles
 """
 
 import functools
@@ -170,12 +165,9 @@ def y_ladder():
 
 
 def breakpoints(m, s):
-    """Return the sorted ends of the panels in t.
-
-    They are a unit grid on [-45, 45], extended to the image of ``y = 0`` where most decaying activations have
-    their mass if ``m`` is far from 0, and the images of `y_ladder`. The density falls like ``exp(-|c| x)`` at
-    distance x from the image c of a kink; panels around a distant c are graded accordingly. Panels wider than 1 are
-    gaps which have to be negligible.
+    """Sorted ends of the panels in t: a unit grid on [-45, 45], and on to y = 0 where decaying activations have their
+    mass, and the images of `y_ladder`. Around the distant image c of a kink they are graded, as the density falls like
+    exp(-|c| x) there. Panels wider than 1 are gaps, which have to be negligible.
     """
     zero = -m / s
     near = [mpf(0)] + ([zero] if abs(zero) <= GRID_LIMIT else [])

@@ -74,11 +74,9 @@ def assert_fvu(found, expected, tolerance):
 
 def in_batches(f, p, weights, sizes, **options):
     """Sums of each batch by itself."""
-    edges = np.cumsum([0, *sizes])
-    assert edges[-1] == f.shape[0]
     return [
         ErrorSums(**options).update(f[a:b], p[a:b], None if weights is None else weights[a:b])
-        for a, b in pairwise(edges)
+        for a, b in pairwise(np.cumsum([0, *sizes]))
     ]
 
 
@@ -268,15 +266,12 @@ F, P, W = outputs()
         ((F, P[:-1]), ValueError, r"^p has shape \(59, 3\), expected \(60, 3\)"),
         ((F[:, 0], P[:, 0]), ValueError, r"^f has shape \(60,\), expected \(any, any\)"),
         ((F, P, W[:-1]), ValueError, r"^weights has shape \(59,\), expected \(60,\): one weight per sample"),
-        ((F, P, W[:, None]), ValueError, "^weights has shape"),
         ((F, P, W - 0.5), ValueError, "^weights must not be negative, but the smallest is -0.5"),
         ((F, P, W * np.nan), ValueError, "^weights holds 60 NaN"),
         ((F, P, W > 0), TypeError, "^weights must hold real floating-point numbers"),
         ((F, P, torch.tensor(W)), TypeError, "different array libraries"),
-        ((F, torch.tensor(P)), TypeError, "different array libraries"),
         ((F, "p"), TypeError, "^p must be an array"),
         ((F, P, 0 * W), ValueError, "no samples .of positive weight"),
-        ((F[:0], P[:0]), ValueError, "no samples"),
     ],
 )
 def test_mistakes_are_explained(arguments, error, message):

@@ -24,15 +24,15 @@ class Backend:
     dtype: str
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.library}-{self.dtype}"
 
     @property
-    def tolerance(self) -> float:
+    def tolerance(self):
         """Relative to the size of the result: a few hundred roundings of that precision."""
         return 1e-12 if self.dtype == "float64" else 1e-5
 
-    def active(self) -> contextlib.AbstractContextManager:
+    def active(self):
         """JAX computes in double precision inside this context only; the other libraries need none."""
         if self.library != "jax":
             return contextlib.nullcontext()
@@ -47,13 +47,13 @@ JAX64, JAX32 = Backend("jax", "float64"), Backend("jax", "float32")
 BACKENDS = (NUMPY64, NUMPY32, TORCH64, TORCH32, JAX64, JAX32)
 
 
-def backends(*chosen: Backend, slow: tuple[Backend, ...] = ()) -> pytest.MarkDecorator:
+def backends(*chosen, slow=()):
     """Run a test, which takes `backend`, on the chosen ones; on those that are `slow` with the slow tests."""
     marked = [*chosen, *(pytest.param(b, marks=pytest.mark.slow) for b in slow)]
     return pytest.mark.parametrize("backend", marked, indirect=True, ids=lambda b: b.name)
 
 
-def make(values, backend: Backend):
+def make(values, backend):
     """Values as an array of the backend; None stays None. NumPy arrays are read-only, so that mutation raises."""
     if values is None:
         return None
@@ -66,26 +66,26 @@ def make(values, backend: Backend):
     return made
 
 
-def in_library(record, backend: Backend):
+def in_library(record, backend):
     """A network or distribution with arrays of the backend."""
     return map_arrays(record, lambda a: make(to_numpy(a), backend))
 
 
-def to_numpy(array) -> np.ndarray:
+def to_numpy(array):
     """Any array as NumPy float64."""
     if isinstance(array, torch.Tensor):
         array = array.detach().cpu()
     return np.asarray(array).astype(np.float64)
 
 
-def assert_same_kind(result, like) -> None:
+def assert_same_kind(result, like):
     """The result has the library, dtype and device of `like`."""
     assert compat.array_namespace(result) is compat.array_namespace(like)
     assert result.dtype == like.dtype
     assert compat.device(result) == compat.device(like)
 
 
-def record_margin(error: float, tolerance: float, place: str = "") -> None:
+def record_margin(error, tolerance, place=""):
     """Note how near an error comes to its tolerance, for ``make test-kernels``."""
     folder, test = os.environ.get("MLPOLY_MARGINS"), os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
     if folder and tolerance > 0:
@@ -93,7 +93,7 @@ def record_margin(error: float, tolerance: float, place: str = "") -> None:
             file.write(json.dumps([test + place, float(error), float(tolerance)]) + "\n")
 
 
-def assert_close(result, expected, tolerance: float = 1e-12) -> None:
+def assert_close(result, expected, tolerance=1e-12):
     """Largest difference at most `tolerance` times the largest expected magnitude (times one where all are zero)."""
     result, expected = to_numpy(result), to_numpy(expected)
     assert result.shape == expected.shape
@@ -103,7 +103,7 @@ def assert_close(result, expected, tolerance: float = 1e-12) -> None:
     assert error <= tolerance, f"relative error {error:.2e} > {tolerance:.0e}"
 
 
-def compiled(module: torch.nn.Module, **options) -> torch.nn.Module:
+def compiled(module, **options):
     """Compile a module; the rest of the test is skipped under versions that cannot trace array-api-compat."""
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
         pytest.skip(f"torch.compile of PyTorch {torch.__version__} cannot trace array-api-compat; 2.11 can")

@@ -26,7 +26,7 @@ COLUMNS = 4  # eigenvectors of either sign
 FITS = ((1, "mixture"), (2, "mixture"), (2, "paper"), *((k, name) for name in ("gaussian", "standard") for k in (1, 2)))
 
 
-def fake_results(classes: list[str] | None = None, **parts) -> Results:
+def fake_results(classes=None, **parts):
     """All parts of the results; keyword arguments replace some of them."""
     rng = np.random.default_rng(7)
     grid = [(seed, step) for seed in SEEDS for step in STEPS]
@@ -43,7 +43,7 @@ def fake_results(classes: list[str] | None = None, **parts) -> Results:
     return Results(**{**made, **parts})
 
 
-def _about(classes: list[str] | None) -> dict:
+def _about(classes):
     return {
         "version": "0.2.0",
         "command": "python -m mlpoly.studies.paper --data mnist --out out/paper --seeds 3 --steps 16384",
@@ -60,7 +60,7 @@ def _about(classes: list[str] | None) -> dict:
     }  # fmt: skip
 
 
-def _point(seed: int, step: int, degree: int, inputs: str, rng: np.random.Generator) -> Point:
+def _point(seed, step, degree, inputs, rng):
     fvu, kl = (rng.uniform(0.5, 1, 2) * (0.1, 0.01) / degree).tolist()
     return Point(
         seed=seed, step=step, degree=degree, inputs=inputs,
@@ -73,13 +73,13 @@ def _point(seed: int, step: int, degree: int, inputs: str, rng: np.random.Genera
     )  # fmt: skip
 
 
-def _spectrum(seed: int, step: int, inputs: str, rng: np.random.Generator) -> Spectrum:
+def _spectrum(seed, step, inputs, rng):
     between = 0.35 if inputs == "mixture" else 0.0
     *shares, rest = ((1 - between) * rng.dirichlet([50, 9, 4, 2, 1, 1, 1])).tolist()
     return Spectrum(seed, step, inputs, tuple(shares), rest, between)
 
 
-def _feature_step(step: int, label: int, rng: np.random.Generator) -> FeatureStep:
+def _feature_step(step, label, rng):
     spectrum = np.sort(rng.normal(size=math.prod(SHAPE)) ** 3)[::-1]
     vectors = rng.normal(size=(2 * COLUMNS, math.prod(SHAPE)))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -87,7 +87,7 @@ def _feature_step(step: int, label: int, rng: np.random.Generator) -> FeatureSte
     return FeatureStep(step, label, *ends, vectors[:COLUMNS], vectors[COLUMNS:], rng.normal(size=784), spectrum)
 
 
-def _attack(seed: int, step: int, rng: np.random.Generator) -> Attack:
+def _attack(seed, step, rng):
     kinds = ("singular", "random", "pca")
     ablations = [Ablation(seed, kind, k, *rng.uniform(0.1, 1, 3).tolist(), step) for kind in kinds for k in range(11)]
     images = rng.uniform(-0.2, 1, size=(11 + 2 * CLASSES, math.prod(SHAPE)))
@@ -97,7 +97,7 @@ def _attack(seed: int, step: int, rng: np.random.Generator) -> Attack:
     return Attack(tuple(ablations), pictures, step)
 
 
-def _claims() -> tuple[Claim, ...]:
+def _claims():
     rows = (
         ("Early simplification", "In the first few hundred steps the FVU of both polynomials falls (section 4.2).",
          "Linear: from 0.024 at step 0 to 0.013 at step 128; quadratic: from 0.0056 to 0.0035, in all 3 seeds.",

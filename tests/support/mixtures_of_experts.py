@@ -1,10 +1,7 @@
 """Language models of two layers with random experts, that several tests share."""
 
-from typing import Any
-
 import torch
 import transformers
-from torch import nn
 
 from support.tiny_models import SIZES, D
 
@@ -13,7 +10,7 @@ __all__ = ["MIXTURES", "D", "deepseek", "mixtral", "olmoe", "qwen"]
 _COMMON = SIZES | {"num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def _made(kind: Any, config: Any, seed: int) -> nn.Module:
+def _made(kind, config, seed):
     torch.manual_seed(seed)
     model = kind(config).eval()
     with torch.no_grad():
@@ -23,23 +20,23 @@ def _made(kind: Any, config: Any, seed: int) -> nn.Module:
     return model
 
 
-def mixtral() -> nn.Module:
+def mixtral():
     config = transformers.MixtralConfig(**_COMMON, num_local_experts=4, num_experts_per_tok=2)
     return _made(transformers.MixtralForCausalLM, config, 0)
 
 
-def olmoe() -> nn.Module:
+def olmoe():
     config = transformers.OlmoeConfig(**_COMMON, num_experts=8, num_experts_per_tok=3)
     return _made(transformers.OlmoeForCausalLM, config, 1)
 
 
-def qwen() -> nn.Module:
+def qwen():
     sizes = {"moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "num_experts": 4}
     config = transformers.Qwen2MoeConfig(**_COMMON, **sizes, num_experts_per_tok=2, mlp_only_layers=[0])
     return _made(transformers.Qwen2MoeForCausalLM, config, 2)
 
 
-def deepseek() -> nn.Module:
+def deepseek():
     sizes = {"moe_intermediate_size": 8, "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1}
     ranks = {"q_lora_rank": None, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
     groups = {"n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}

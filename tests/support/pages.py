@@ -2,21 +2,20 @@
 
 import json
 import re
-from typing import Any
 
 NASTY = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
 
 
-def island(page: str, name: str) -> Any:
+def island(page, name):
     """Data for a script of the page."""
     return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)[1])
 
 
-def sections(page: str) -> list[str]:
+def sections(page):
     return re.findall(r'<section id="([\w-]+)"', page)
 
 
-def assert_harmless(page: str) -> None:
+def assert_harmless(page):
     """Names stay text, and the page asks for nothing."""
     assert "<script>window.hacked" not in page and "<img src=x" not in page
     assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.split("<script>")[0])

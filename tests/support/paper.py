@@ -37,13 +37,8 @@ def master_theorem(mean_x, var_x, mean_y, cov_xy, cov_yy):
     """Coefficients a (n + 1, ...) with E[g(X) Y_1 ... Y_n] = sum_{k <= n} a_k E[g(X) X^k] for every g (Theorem 3.1).
 
     Regression on X splits each Y_i into alpha_i + beta_i X + eps_i, with eps Gaussian and independent of X, so that
-    E[prod Y | X] is a polynomial in X. The paper's sum stops at n - 1; it runs to n (MATH 8).
-
-    Parameters
-    ----------
-    mean_x, var_x : array (...)
-    mean_y, cov_xy : array (..., n)
-    cov_yy : array (..., n, n)
+    E[prod Y | X] is a polynomial in X. The paper's sum stops at n - 1; it runs to n (MATH 8). X has shape (...), Y has
+    (..., n).
     """
     mean_x, var_x, mean_y, cov_xy = (np.asarray(a, dtype=float) for a in (mean_x, var_x, mean_y, cov_xy))
     cov_yy, n = np.asarray(cov_yy, dtype=float), mean_y.shape[-1]

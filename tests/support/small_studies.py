@@ -1,7 +1,6 @@
 """Images, options and files of studies that take a second."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +11,7 @@ CONFIG = TrainConfig(hidden=8, steps=32, batch_size=32, learning_rate=0.1, warmu
 LONG = replace(CONFIG, steps=1500)
 
 
-def blobs(classes=3, side=4, train=200, test=80, spread=0.15) -> Images:
+def blobs(classes=3, side=4, train=200, test=80, spread=0.15):
     """Images of side x side pixels in [0, 1]: a Gaussian cloud for each class."""
     rng = np.random.default_rng(5)
     means = rng.uniform(0.2, 0.8, (classes, side * side))
@@ -35,7 +34,7 @@ def changed(images, name):
     return images._replace(**{name: values})
 
 
-def save(images, path: Path) -> Path:
+def save(images, path):
     """Images as an .npz file that the studies read."""
     names = ("train", "train_labels", "test", "test_labels")
     arrays = {name: getattr(images, name) for name in names}

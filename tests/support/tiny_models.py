@@ -1,13 +1,10 @@
 """Language models of two layers with random weights, and token ids for them, that several tests share."""
 
-from typing import Any
-
 import torch
 import transformers
 from torch import nn
 
 from mlpoly.importers import find_blocks
-from mlpoly.lm import Moments
 from support.backends import assert_close
 
 D, VOCABULARY = 16, 32
@@ -15,36 +12,36 @@ SIZES = {"vocab_size": VOCABULARY, "hidden_size": D, "intermediate_size": 24, "n
 SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 64}
 
 
-def llama(**options: Any) -> nn.Module:
+def llama(**options):
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**SIZES, num_key_value_heads=1, pad_token_id=0, **options)
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def gpt2(**options: Any) -> nn.Module:
+def gpt2(**options):
     torch.manual_seed(1)
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=D, n_layer=2, n_head=2, n_positions=64, **options)
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-def bert(kind: str = "BertForMaskedLM", **options: Any) -> nn.Module:
+def bert(kind="BertForMaskedLM", **options):
     torch.manual_seed(2)
     return getattr(transformers, kind)(transformers.BertConfig(**SIZES, **options)).eval()
 
 
-def albert(**options: Any) -> nn.Module:
+def albert(**options):
     """Embeddings of half the width of the layers."""
     torch.manual_seed(2)
     return transformers.AlbertForMaskedLM(transformers.AlbertConfig(**SIZES, embedding_size=D // 2, **options)).eval()
 
 
-def gemma2(**options: Any) -> nn.Module:
+def gemma2(**options):
     torch.manual_seed(2)
     config = transformers.Gemma2Config(**SIZES, num_key_value_heads=1, head_dim=8, pad_token_id=0, **options)
     return transformers.Gemma2ForCausalLM(config).eval()
 
 
-def vit(kind: str = "ViTModel", **options: Any) -> nn.Module:
+def vit(kind="ViTModel", **options):
     """Four patches and a class token for each image."""
     torch.manual_seed(3)
     sizes = {name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers")}
@@ -52,7 +49,7 @@ def vit(kind: str = "ViTModel", **options: Any) -> nn.Module:
     return getattr(transformers, kind)(config).eval()
 
 
-def wav2vec2(kind: str = "Wav2Vec2Model") -> nn.Module:
+def wav2vec2(kind="Wav2Vec2Model"):
     """Nineteen positions for 80 values of a sound."""
     torch.manual_seed(4)
     sizes = {name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
@@ -61,7 +58,7 @@ def wav2vec2(kind: str = "Wav2Vec2Model") -> nn.Module:
     return getattr(transformers, kind)(transformers.Wav2Vec2Config(**sizes, **convolutions, **options)).eval()
 
 
-def whisper() -> nn.Module:
+def whisper():
     """Ten positions for twenty frames of a sound."""
     torch.manual_seed(5)
     parts = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 24))}
@@ -72,7 +69,7 @@ def whisper() -> nn.Module:
     return transformers.WhisperForConditionalGeneration(config).eval()
 
 
-def t5(kind: str = "T5ForConditionalGeneration") -> nn.Module:
+def t5(kind="T5ForConditionalGeneration"):
     torch.manual_seed(6)
     sizes = {"vocab_size": VOCABULARY, "d_model": D, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
     return getattr(transformers, kind)(transformers.T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0)).eval()
@@ -81,30 +78,28 @@ def t5(kind: str = "T5ForConditionalGeneration") -> nn.Module:
 class Lookup(nn.Module):
     """A model whose block sees rows of a table, so that they can be chosen."""
 
-    def __init__(self, table: torch.Tensor) -> None:
+    def __init__(self, table):
         super().__init__()
         torch.manual_seed(0)
         self.embedding, width = nn.Embedding.from_pretrained(table), table.shape[1]
         self.mlp = nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, width))
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids):
         return self.mlp(self.embedding(ids))
 
 
-def token_ids(n: int, b: int = 3, t: int = 7, seed: int = 0) -> list[torch.Tensor]:
+def token_ids(n, b=3, t=7, seed=0):
     """Batches (b, t), n of them; 0, which pads, is not among the ids."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(1, VOCABULARY, (b, t), generator=generator) for _ in range(n)]
 
 
-def recorded(
-    model: nn.Module, batches: list[Any], modules: dict[str, nn.Module] | None = None, outputs: bool = False
-) -> dict[str, torch.Tensor]:
+def recorded(model, batches, modules=None, outputs=False):
     """What enters modules, by default the blocks, or leaves them (n, d), seen by plain hooks on the whole model."""
-    seen: dict[str, list[torch.Tensor]] = {}
+    seen = {}
 
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, args: Any, result: Any) -> None:
+    def keep(name):
+        def hook(module, args, result):
             value = result if outputs else args
             value = value[0] if isinstance(value, tuple) else value
             seen.setdefault(name, []).append(value.detach().flatten(0, -2).clone())
@@ -121,7 +116,7 @@ def recorded(
     return {name: torch.cat(parts) for name, parts in seen.items()}
 
 
-def shaken(model: nn.Module) -> nn.Module:
+def shaken(model):
     """In double precision, with norms that do more than nothing."""
     for name, parameter in model.named_parameters():
         if "norm" in name or ".ln_" in name:
@@ -129,7 +124,7 @@ def shaken(model: nn.Module) -> nn.Module:
     return model.double()
 
 
-def assert_same_moments(one: Moments, other: Moments, tolerance: float = 1e-12) -> None:
+def assert_same_moments(one, other, tolerance=1e-12):
     assert one.names == other.names
     for name in one.names:
         ours, theirs = one.groups(name), other.groups(name)

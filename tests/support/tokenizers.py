@@ -1,24 +1,22 @@
 """Tokenizers without a download."""
 
-from typing import Any
-
 import transformers
 
 
 class Letters:
     """A tokenizer with one token per character, and what BERT puts around a text if it is asked to."""
 
-    def __init__(self, before: tuple[int, ...] = (), after: tuple[int, ...] = ()) -> None:
+    def __init__(self, before=(), after=()):
         self.before, self.after = before, after
-        self.texts: list[str] = []
+        self.texts = []
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text, add_special_tokens=True):
         self.texts.append(text)
         ids = [ord(c) for c in text]
         return [*self.before, *ids, *self.after] if add_special_tokens else ids
 
 
-def word_tokenizer(bos: bool) -> Any:
+def word_tokenizer(bos):
     """A true tokenizer of transformers, with a vocabulary of eight words."""
     import tokenizers
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mlpoly.arrays import Array, chunks, namespace, no_gradients, readable, scalar, take_rows
+from mlpoly.arrays import Array, chunks, differentiated, namespace, no_gradients, readable, scalar, take_rows
 from mlpoly.arrays.placement import cast_like, constant, eye, widen
 from mlpoly.errors import TooLargeError
 from mlpoly.fitting.report import FitReport
@@ -17,13 +17,15 @@ from mlpoly.inputs.independent import SPARE
 from mlpoly.moments.hermite_products import check_monomials, exchanged, ladder
 from mlpoly.networks import Layer, Network, layers_of
 from mlpoly.polynomials import ChaosPolynomial, Polynomial, RidgePolynomial, Source
-from mlpoly.records import replace
+from mlpoly.records import arrays_of, replace
 from mlpoly.scores import ErrorSums
 
 P = TypeVar("P", bound=Polynomial)
 
 METHOD = "least squares under independent inputs"
-TOLERANCE = 1e-12  # excess of a quadrature that is fine enough, relative to the variance of the network
+# Excess of a grid over that before it, which makes another one needless: relative to the variance of the network, so
+# that moments are right, and to the error of the polynomial, where that is larger than rounding.
+_OF_VARIANCE, _OF_MISFIT, _FLOOR = 1e-8, 1e-5, 1e-12
 _NUMBERS = 2**22  # values of hidden units at once
 POINTS, _EACH, _TERMS, _FRESH = 2**15, 20, 2000, 2**14
 
@@ -63,14 +65,16 @@ def on_points(fit: Callable[[Any], P], net: Network, inputs: Inputs, count: int 
 def _by_quadrature(net: Network, inputs: Independent, degree: int, most: int) -> ChaosPolynomial:
     """Projections on the orthonormal polynomials, on a grid that is fine enough."""
     check_monomials(inputs.dim, degree, "use a lower degree")
+    inputs.check_degree(degree)
     own = ladder(inputs.dim, degree)
-    if readable(net.prototype, inputs.center):
+    arrays = (inputs.center, inputs.scale, *arrays_of(net).values())
+    size, report, found = min(most, 2 * (degree + SPARE)), None, None
+    if readable(*arrays):
         with no_gradients(net.prototype):
-            size, report = _fine_enough(net, inputs, degree, most, own.exponents)
-    else:
-        size, report = min(most, 2 * (degree + SPARE)), None
-    grid = _Grid(inputs, degree, size)
-    found = grid.project(grid.values(net), own.exponents)
+            size, report, found = _fine_enough(net, inputs, degree, most, own.exponents)
+    if found is None or any(map(differentiated, arrays)):
+        grid = _Grid(inputs, degree, size)
+        found = grid.project(grid.values(net), own.exponents)
     in_hermite = exchanged(found, [law.in_hermite(degree) for law in inputs.marginals], own)
     center, scale = widen(inputs.center), widen(inputs.scale)
     center, whitener, values = (
@@ -82,8 +86,8 @@ def _by_quadrature(net: Network, inputs: Independent, degree: int, most: int) ->
 
 def _fine_enough(
     net: Network, inputs: Independent, degree: int, most: int, exponents: np.ndarray
-) -> tuple[int, FitReport]:
-    """Number of nodes of each input at which the answers of two grids agree, or the most; and how good that is."""
+) -> tuple[int, FitReport, Array]:
+    """Number of nodes of each input at which the answers of two grids agree, or the most; how good that is; and it."""
     size, last, excess, close = min(degree + SPARE, most - 2), None, 0.0, False
     while True:
         grid = _Grid(inputs, degree, size)
@@ -91,15 +95,15 @@ def _fine_enough(
         found, variance = grid.project(values, exponents), grid.variance(values)
         if last is not None:
             excess = scalar(namespace(found=found).sum((found - last) ** 2))
-            close = excess <= TOLERANCE * variance
-        if close or size == most:
-            break
+            misfit = grid.mean_square(values - grid.combine(found, exponents))
+            close = excess <= max(_FLOOR * variance, min(_OF_VARIANCE * variance, _OF_MISFIT * misfit))
+            if close or size == most:
+                break
         size, last = min(size * 3 // 2, most), found
-    misfit = grid.mean_square(values - grid.combine(found, exponents))
     fvu = misfit / variance if variance > 0 else None
     summary = f"{len(exponents)} monomials, on a grid of {size}{f'^{inputs.dim}' if inputs.dim > 1 else ''} nodes"
     details = {"nodes": size**inputs.dim, "terms": len(exponents)}
-    return size, FitReport(METHOD, summary, misfit, excess, fvu, converged=close, details=details)
+    return size, FitReport(METHOD, summary, misfit, excess, fvu, converged=close, details=details), found
 
 
 class _Grid:

@@ -159,6 +159,16 @@ class Independent(Inputs):
         like = self.center
         return Samples(like + self.scale * constant(u, like), constant(weights, widen(like)), names=self.names)
 
+    def check_degree(self, degree: int) -> None:
+        """Raise if polynomials of a degree have no variance under some marginal, or none that floats can hold."""
+        for i, law in enumerate(self.marginals):
+            try:
+                law.recurrence(degree)
+            except ValueError as error:
+                label = f"input {i}" if self.names is None else repr(self.names[i])
+                remedy = "use a lower degree, or a network of its logarithm"
+                raise ValueError(f"degree {degree} is too high for {label}: {error}; {remedy}.") from None
+
     def finest(self, degree: int) -> int:
         """Nodes of each input on the finest grid of moderate size; 0 if it could not serve polynomials of a degree."""
         most = int(_GRID ** (1 / self.dim) + 1e-9)

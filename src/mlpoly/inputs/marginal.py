@@ -60,9 +60,8 @@ class Marginal:
         """Scores and weights."""
         t, w = np.polynomial.legendre.leggauss(_NODES)
         # Legendre coefficients of the polynomial through the nodes: the last ones show whether it represents u.
-        transform = (np.polynomial.legendre.legvander(t, _NODES - 1) * w[:, None]).T * (np.arange(_NODES) + 0.5)[
-            :, None
-        ]
+        norms = np.arange(_NODES) + 0.5
+        transform = (np.polynomial.legendre.legvander(t, _NODES - 1) * w[:, None]).T * norms[:, None]
         edges = self._edges()
         middle = edges[np.abs(edges) <= _MIDDLE]
         edges = np.union1d(edges, np.arange(middle[0], middle[-1], 1 / 4))
@@ -100,24 +99,24 @@ class Marginal:
 
     def check_order(self, order: int) -> None:
         """Raise if the moment of this order is infinite, or comes from scores that floats do not have."""
-        with np.errstate(all="ignore"):
-            parts = np.abs(self.u) ** order * np.exp(-(self.scores**2) / 2)
-            total = np.abs(self.u) ** order @ self.weights * math.sqrt(2 * math.pi)
+        with np.errstate(all="ignore"):  # weights inside the powers, which may overflow by themselves
+            parts = (np.abs(self.u) * np.exp(-(self.scores**2) / (2 * order))) ** order
+            total = np.sum((np.abs(self.u) * self.weights ** (1 / order)) ** order) * math.sqrt(2 * math.pi)
         ends = np.array([parts[: _NODES // 2].max(), parts[-_NODES // 2 :].max()])
         if not (np.isfinite(total) and (ends <= _NEGLIGIBLE * total).all()):
             raise ValueError(f"its moment of order {order} is infinite or beyond floating point")
 
     def moments(self, order: int) -> np.ndarray:
         """E[u^k] for k = 0, ..., order."""
-        self.check_order(order)
-        return np.array([self.weights @ self.u**k for k in range(order + 1)])
+        self.check_order(max(order, 1))
+        return np.array([1.0, *(np.sum((self.u * self.weights ** (1 / k)) ** k) for k in range(1, order + 1))])
 
     def recurrence(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients a (count,), b (count + 1,) of u p_k = b_{k+1} p_{k+1} + a_k p_k + b_k p_{k-1}.
 
         The p_k are orthonormal. By Lanczos' method with the discrete law, every vector made orthogonal to all before.
         """
-        self.check_order(2 * count)
+        self.check_order(2 * max(count, 1))
         basis, a, b = [np.sqrt(self.weights)], np.zeros(count), np.zeros(count + 1)
         for k in range(count):
             new = self.u * basis[k]
@@ -155,9 +154,7 @@ class Marginal:
 
     def gauss(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights (count,) that integrate polynomials of degree 2 count - 1 exactly."""
-        a, b = self.recurrence(count)
-        nodes, vectors = eigh_tridiagonal(a, b[1:-1])
-        return nodes, vectors[0] ** 2
+        return _gauss(*self.recurrence(count))
 
     def rule(self, count: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights (count,) for functions times polynomials of a degree: the better of two Gauss rules.
@@ -165,9 +162,8 @@ class Marginal:
         One integrates polynomials of u exactly, the other those of the normal score. Where moments do not determine
         the law, as for a lognormal one, only the latter converges.
         """
-        rules = []
-        z, vectors = eigh_tridiagonal(np.zeros(count), np.arange(1, count) ** 0.5)  # NumPy's divides by zero at 400
-        rules.append((self.at(z), vectors[0] ** 2))
+        z, weights = _gauss(np.zeros(count), np.sqrt(np.arange(count + 1.0)))
+        rules = [(self.at(z), weights)]
         with suppress(ValueError):  # where its moments are finite only up to a lower order
             rules.append(self.gauss(count))
 
@@ -187,6 +183,19 @@ class Marginal:
             rows.append(weights @ now)
             now, before = (self.scores * now - math.sqrt(k) * before) / math.sqrt(k + 1), now
         return np.array(rows)
+
+
+def _gauss(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss rule of a recurrence; far out, where polynomials are large, the weights 1 / sum p_k^2 keep their digits."""
+    nodes = eigh_tridiagonal(a, b[1:-1], eigvals_only=True)
+    now, before, total = np.ones_like(nodes), np.zeros_like(nodes), np.ones_like(nodes)
+    logs = np.zeros_like(nodes)  # of the factors that are taken out against overflow
+    for k in range(len(a) - 1):
+        now, before = ((nodes - a[k]) * now - b[k] * before) / b[k + 1], now
+        size = np.maximum(np.abs(now), 1.0)
+        now, before, total, logs = now / size, before / size, total / size**2 + (now / size) ** 2, logs + np.log(size)
+    weights = np.exp(-2 * logs) / total
+    return nodes, weights / weights.sum()
 
 
 def marginal_of(distribution: Any) -> tuple[Marginal, float, float]:

@@ -8,24 +8,13 @@ that it is due to are kept beside it, averaged over the other inputs in closed f
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_result,
-    constant,
-    eye,
-    namespace,
-    safe_inverse,
-    safe_root,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, as_integer, namespace, safe_inverse, safe_root
 from mlpoly.arrays.host import by_value
+from mlpoly.arrays.placement import cast_result, constant, eye, take_rows, to_numpy, widen
 from mlpoly.fitting import fit
 from mlpoly.inputs import Gaussian, Inputs, InputsLike, Samples, as_inputs, checked_inputs
 from mlpoly.inputs.conditioning import input_places
@@ -34,8 +23,7 @@ from mlpoly.measures.functions import checked_data, expansion, gaussians
 from mlpoly.measures.pair_functions import with_pairs
 from mlpoly.measures.polynomial_shapes import on_data, under_mixture
 from mlpoly.measures.shape_functions import GRID, AdditiveModel
-from mlpoly.measures.shape_systems import projections, solved
-from mlpoly.measures.sharp_units import correlations, gathered, kept_beside
+from mlpoly.measures.shape_systems import correlations, gathered, kept_beside, projections, solved
 from mlpoly.moments import Expansion, inner
 from mlpoly.networks import Layer, Network, check_network
 from mlpoly.polynomials import Polynomial
@@ -121,31 +109,18 @@ def _listed(pairs: Any, inputs: Inputs) -> list[tuple[int, int]]:
     return [(i, j) for i, j in found]
 
 
-class _Distinct(NamedTuple):
-    """Inputs under a Gaussian without those that are multiples of others: z_i = sign_i z_k, k = kept[owner_i]."""
+def _distinct(correlation: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs that are no multiples of others, z_i = sign_i z_k with k = kept[owner_i]: kept (r,), owner and sign (d,).
 
-    kept: np.ndarray  # (r,), their places
-    owner: np.ndarray  # (d,), number of the kept input that an input is a multiple of
-    sign: np.ndarray  # (d,)
-    size: np.ndarray  # (d,), how many are multiples of one another
-
-    @classmethod
-    def of(cls, correlation: np.ndarray, floor: float) -> "_Distinct":
-        """From the correlations (d, d), where 1 - |r| below a floor is rounding."""
-        same = np.abs(correlation) >= 1 - floor
-        np.fill_diagonal(same, True)
-        first = same.argmax(axis=1)
-        first = first[first]
-        kept, owner, counts = np.unique(first, return_inverse=True, return_counts=True)
-        sign = np.where(correlation[np.arange(len(first)), first] < 0, -1.0, 1.0)
-        return cls(kept, owner, sign, counts[owner])
-
-    def pairs(self, listed: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Pairs of inputs as pairs of kept ones."""
-        for i, j in listed:
-            if self.owner[i] == self.owner[j]:
-                raise ValueError(f"pairs has inputs {i} and {j}, which are multiples of one another; leave it out.")
-        return sorted({(int(min(self.owner[[i, j]])), int(max(self.owner[[i, j]]))) for i, j in listed})
+    The last is how many inputs are multiples of one another, (d,). Where 1 - |r| is below the floor it is rounding.
+    """
+    same = np.abs(correlation) >= 1 - floor
+    np.fill_diagonal(same, True)
+    first = same.argmax(axis=1)
+    first = first[first]
+    kept, owner, counts = np.unique(first, return_inverse=True, return_counts=True)
+    sign = np.where(correlation[np.arange(len(first)), first] < 0, -1.0, 1.0)
+    return kept, owner, sign, counts[owner]
 
 
 def _under_gaussian(
@@ -158,13 +133,13 @@ def _under_gaussian(
     inverse = safe_inverse(deviation)
     correlation = covariance * inverse * inverse[:, None]
     floor = rounding_floor(inputs.mean, correlation, inputs.dim)
-    distinct = _Distinct.of(to_numpy(correlation), floor)
-    kept = take_rows(take_rows(correlation, distinct.kept).T, distinct.kept)
-    directions = take_rows(eye(inputs.dim, inverse) * inverse, distinct.kept)
+    chosen, owner, sign, count = _distinct(to_numpy(correlation), floor)
+    kept = take_rows(take_rows(correlation, chosen).T, chosen)
+    directions = take_rows(eye(inputs.dim, inverse) * inverse, chosen)
     sharp, bound = None, variance * 0
     if isinstance(f, Expansion) and f.activation is not None and degree is None:
         degree, rest, bound = _long_enough(f, correlations(f, directions), kept, size, tolerance)
-        limit = tolerance * size / (f.units.size * math.sqrt(len(distinct.kept)))
+        limit = tolerance * size / (f.units.size * math.sqrt(len(chosen)))
         sharp = to_numpy(xp.any(rest > limit, axis=-1))
     degree = max(1, f.degree if degree is None else min(f.degree, degree))
     found = projections(f, inputs, directions, degree)  # (n, r, o)
@@ -173,11 +148,14 @@ def _under_gaussian(
         rows.append(solved(power, found[n, ...], floor))
         power = power * kept
     series = xp.stack(rows)
-    explained, more = xp.sum(series * found, axis=(0, 1)), None
+    explained, gained, more = xp.sum(series * found, axis=(0, 1)), variance * 0, dict[str, Any]()
     if pairs:
-        pairs = pairs if isinstance(pairs, int) else distinct.pairs(pairs)
-        more = with_pairs(f, inputs, directions, kept, found, series, pairs, floor)
-        series = more.series
+        for i, j in () if isinstance(pairs, int) else pairs:
+            if owner[i] == owner[j]:
+                raise ValueError(f"pairs has inputs {i} and {j}, which are multiples of one another; leave it out.")
+        places = pairs if isinstance(pairs, int) else sorted({tuple(sorted(owner[[i, j]].tolist())) for i, j in pairs})
+        series, gained, more = with_pairs(f, inputs, directions, kept, found, series, places, floor)
+        more["places"] = tuple((int(chosen[i]), int(chosen[j])) for i, j in more["places"])
     spread = xp.sum(series**2, axis=0)
     series, beside = xp.concat([series[:1, ...] * 0, series]), None
     if sharp is not None and sharp.any():
@@ -185,24 +163,22 @@ def _under_gaussian(
         series = series - xp.stack([lost for lost, _, _ in parts], axis=1)
         tails = xp.stack([tail for _, tail, _ in parts])
         explained, spread = explained + xp.sum(tails, axis=0), spread + tails
-        beside = gathered([units for _, _, units in parts], distinct.owner, distinct.sign, distinct.size)
-    series = xp.stack([take_rows(series[n, ...], distinct.owner) for n in range(degree + 1)])
-    sign = constant(distinct.sign ** np.arange(degree + 1)[:, None] / distinct.size, deviation)
+        beside = gathered([units for _, _, units in parts], owner, sign, count)
+    series = xp.stack([take_rows(series[n, ...], owner) for n in range(degree + 1)])
+    shares = constant(sign ** np.arange(degree + 1)[:, None] / count, deviation)
     return AdditiveModel(
         mean=f.mean,
         center=widen(inputs.mean),
         scale=deviation,
-        series=series * sign[:, :, None],
+        series=series * shares[:, :, None],
         additive=explained * safe_inverse(variance),
-        pairwise=(explained * 0 if more is None else more.gained) * safe_inverse(variance),
+        pairwise=gained * safe_inverse(variance),
         variance=variance,
         bound=bound,
-        importance=xp.sqrt(take_rows(spread, distinct.owner)) * constant(1 / distinct.size[:, None], deviation),
+        importance=xp.sqrt(take_rows(spread, owner)) * constant(1 / count[:, None], deviation),
         density=constant(np.exp(-(GRID**2) / 2) / math.sqrt(2 * math.pi), deviation) * (deviation > 0)[:, None],
         sharp=beside,
-        pair_series=None if more is None else more.pair_series,
-        pair_correlations=None if more is None else more.correlations,
-        places=() if more is None else tuple((int(distinct.kept[i]), int(distinct.kept[j])) for i, j in more.places),
+        **more,
         names=inputs.names,
         note=f"closest{note} under a Gaussian, in closed form",
     )

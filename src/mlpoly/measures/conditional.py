@@ -5,22 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    cast_result,
-    check_columns,
-    check_shape,
-    chunks,
-    constant_index,
-    eye,
-    namespace,
-    safe_root,
-    take_rows,
-    to_numpy,
-    widen,
-)
+from mlpoly.arrays import Array, check_columns, check_shape, chunks, namespace, safe_root
 from mlpoly.arrays.checks import as_float_array
 from mlpoly.arrays.host import by_value
+from mlpoly.arrays.placement import cast_result, constant_index, eye, take_rows, to_numpy, widen
 from mlpoly.inputs import Gaussian, InputsLike, checked_inputs
 from mlpoly.inputs.conditioning import check_possible, posterior
 from mlpoly.measures.conditional_mean import ConditionalMean

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from copy import copy
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_float_array, cast_result, check_columns, check_shape, chunks, namespace, widen
+from mlpoly.arrays import Array, cast_result, chunks, constant, namespace, widen
+from mlpoly.arrays.checks import as_float_array, check_columns, check_shape
 from mlpoly.inputs import Gaussian, Given, Inputs, InputsLike, as_inputs, check_possible, input_places, posterior
-from mlpoly.measures.draws import INDEPENDENT, REPLICATES, normal_draws
 from mlpoly.measures.functions import gaussians, measured, widened
 from mlpoly.measures.regression import without_gaussians
 from mlpoly.moments import smoothed
@@ -19,6 +20,8 @@ from mlpoly.records import trusted
 from mlpoly.tables import Plottable
 from mlpoly.units import Units
 
+REPLICATES = 8  # of draws that fill the space evenly, to show how large their error is
+INDEPENDENT = (REPLICATES - 1) ** -0.5  # from the standard deviation between them to the standard error of the mean
 _NUMBERS = 2**21  # values of hidden units at once
 _DRAWS = 128  # of the unknown inputs, in each replicate
 
@@ -144,6 +147,21 @@ def _mean_of_units(net: Layer, units: Units, at: Array, tolerance: float) -> Arr
     if units.gate is not None:  # E[act(y) v.x] from E[act(y)] and E[act(y) t]
         hidden = hidden * affine(at, forms.gate_directions, forms.gate_bias) + moments[1] * units.gate.slopes
     return affine(hidden, net.readout, net.bias)
+
+
+@lru_cache(maxsize=8)
+def _sobol(dim: int, count: int, seed: int) -> np.ndarray:
+    from scipy.special import ndtri
+    from scipy.stats import qmc  # takes a moment to import
+
+    rng = np.random.default_rng(seed)
+    uniform = np.stack([qmc.Sobol(dim, seed=rng).random(count) for _ in range(REPLICATES)])
+    return ndtri(np.clip(uniform, 2.0**-31, 1 - 2.0**-31))
+
+
+def normal_draws(dim: int, count: int, like: Array, seed: int = 0) -> Array:
+    """Standard normal draws (r, count, dim), in each replicate a scrambled Sobol sequence; a power of two of them."""
+    return constant(_sobol(dim, count, seed), like)
 
 
 def conditional_mean(net: Network | Polynomial, inputs: InputsLike, known: Any) -> ConditionalMean:

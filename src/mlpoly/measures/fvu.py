@@ -2,23 +2,11 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from mlpoly.arrays import (
-    Array,
-    as_integer,
-    cast_like,
-    cast_result,
-    chunks,
-    differentiated,
-    namespace,
-    no_gradients,
-    readable,
-    rounding_error,
-    safe_root,
-    scalar,
-)
+from mlpoly.arrays import Array, as_integer, chunks, differentiated, namespace, no_gradients, readable, safe_root
 from mlpoly.arrays.host import by_value
+from mlpoly.arrays.placement import cast_like, cast_result, rounding_error, scalar
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
 from mlpoly.inputs import (
@@ -95,7 +83,10 @@ def fvu(
     check_functions(net, poly)
     for name, function in ("net", net), ("poly", poly):
         check_order(inputs, getattr(function, "names", None), name)
-    layer, poly = check_network(net), cast(Polynomial, poly)
+    if not isinstance(poly, Polynomial):
+        remedy = "to compare two networks pass data, such as inputs.sample(n), or use mlpoly.similarity"
+        raise TypeError(f"poly must be a polynomial under a distribution, got {type(poly).__name__}; {remedy}.")
+    layer = check_network(net)
     if isinstance(inputs, Independent) and (finest := inputs.finest(8)):
         return _on_grids(layer, poly, checked_inputs(layer, inputs), finest)
     if not isinstance(layer, Layer) or not poly.closed_form or not isinstance(inputs, Gaussians):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, as_integer, namespace
+from mlpoly.arrays import Array, as_integer, namespace, safe_root
 from mlpoly.inputs import Inputs, input_places
 
 ENUMERATED = 12  # players up to which all subsets are used; above, orders are drawn
@@ -16,20 +16,18 @@ _PERMUTATIONS = 64
 Worth = Callable[[tuple[int, ...]], Array]  # of a set of players, in ascending order, (o,)
 
 
-class Counted:
+def counted(worth: Worth, update: Callable[[int, str], Any]) -> Callable[[Sequence[int]], Array]:
     """A game whose evaluations are kept, and move a progress bar."""
+    worths: dict[tuple[int, ...], Array] = {}
 
-    def __init__(self, worth: Worth, update: Callable[[int, str], Any]) -> None:
-        self.worth, self.update = worth, update
-        self.worths: dict[tuple[int, ...], Array] = {}
-
-    def __call__(self, chosen: Sequence[int]) -> Array:
-        """Worth of a set of players, (o,)."""
+    def kept(chosen: Sequence[int]) -> Array:
         key = tuple(sorted(chosen))
-        if key not in self.worths:
-            self.worths[key] = self.worth(key)
-            self.update(len(self.worths), "")
-        return self.worths[key]
+        if key not in worths:
+            worths[key] = worth(key)
+            update(len(worths), "")
+        return worths[key]
+
+    return kept
 
 
 def drawn_orders(count: int, permutations: int | None) -> int:
@@ -77,6 +75,19 @@ def _growth(worth: Callable[[Sequence[int]], Array], order: list[int]) -> Array:
     worths = [worth(order[:k]) for k in range(len(order) + 1)]
     growth = {player: after - before for player, before, after in zip(order, worths, worths[1:], strict=False)}
     return namespace(worth=worths[0]).stack([growth[i] for i in range(len(order))])
+
+
+def averaged(values: Array, outputs: int, factor: float, more: Array | None = None) -> tuple[Array, Array]:
+    """Means and standard errors (..., o) of values (..., r o) by replicates; `more` are other errors of each."""
+
+    def split(a: Array) -> Array:
+        return xp.reshape(a, (*a.shape[:-1], -1, outputs))
+
+    xp = namespace(values=values)
+    error = xp.std(split(values), axis=-2) * factor
+    if more is not None:
+        error = safe_root(error**2 + xp.mean(split(more) ** 2, axis=-2))
+    return xp.mean(split(values), axis=-2), error
 
 
 def input_groups(groups: Any, inputs: Inputs) -> tuple[tuple[str, ...], list[np.ndarray]]:

@@ -33,6 +33,7 @@ class Orthogonal:
             kind = type(poly).__name__
             raise TypeError(f"there is no closed form for a {kind} under {inputs!r}; {remedy}.")
         check_monomials(inputs.dim, poly.degree, "pass data, mlpoly.Samples(inputs.sample(n)), or truncate it")
+        inputs.check_degree(poly.degree)
         own, scale = ladder(inputs.dim, poly.degree), widen(inputs.scale)
         in_hermite = poly.in_products(widen(inputs.center), constant(np.eye(inputs.dim), scale) * scale, own)
         # he_j = sum_k M[j, k] p_k, the inverse of the triangular matrix of the p_k

@@ -8,7 +8,7 @@ orthogonal, so that it is one system for each degree again.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +22,6 @@ from mlpoly.moments.hermite_products import change_of_basis, ladder
 _DEGREE = 12  # of pair functions; their number of coefficients grows with its square
 _JUDGED = 4  # degree up to which pairs are compared
 _CANDIDATES = 5000
-
-
-class Pairs(NamedTuple):
-    """What pairs change: series of one input (n, r, o), and those of the pairs with what they explain, (o,)."""
-
-    series: Array
-    pair_series: Array  # (p, t, o)
-    correlations: Array  # (p,)
-    places: list[tuple[int, int]]
-    gained: Array
 
 
 class _Frames:
@@ -86,10 +76,11 @@ def _powers(one: Array, two: Array, n: int) -> Array:
 def with_pairs(
     f: AnyExpansion, inputs: Gaussian, directions: Array, correlation: Array, found: Array, series: Array,
     chosen: int | Sequence[tuple[int, int]], floor: float,
-) -> Pairs:  # fmt: skip
-    """The model with pairs: as many of the strongest, or listed ones; from E[f he_n(z_i)] and the series without them.
+) -> tuple[Array, Array, dict[str, Any]]:  # fmt: skip
+    """Series (n, r, o) of one input beside pairs, what these explain (o,), and the parts of a model that they are.
 
-    The strongest are those that explain most of what is left by themselves, up to degree 4.
+    They are listed, or as many of those that explain most of what is left by themselves, up to degree 4. `found` and
+    `series` are E[f he_n(z_i)] and the series without them.
     """
     xp, count = namespace(found=found), int(correlation.shape[0])
     degree = min(_DEGREE, int(found.shape[0]))
@@ -103,16 +94,13 @@ def with_pairs(
         gains = _gains(frames, _projections(f, inputs, directions, frames, judged), correlation, series, judged)
         places = [places[p] for p in np.argsort(-gains, kind="stable")[:chosen]]
     frames = _Frames(correlation, places)
-    seen = _projections(f, inputs, directions, frames, degree)
-    joint, parts, lower, gained = [series[:1, ...]], [], None, series[0, 0, :] * 0
+    seen, lower = _projections(f, inputs, directions, frames, degree), frames.products(1, frames.products(0, None))
+    joint, parts, gained = [series[:1, ...]], list[Array](), series[0, 0, :] * 0
     outputs, p = int(found.shape[2]), len(places)
     zero = xp.stack([series[0, :1, :] * 0] * p)  # (p, 1, o)
     power = correlation
-    for n in range(1, degree + 1):
-        lower = frames.products(n, frames.products(0, None) if lower is None else lower)
-        if n == 1:
-            continue
-        power, off = power * correlation, frames.projection(n)
+    for n in range(2, degree + 1):
+        lower, power, off = frames.products(n, lower), power * correlation, frames.projection(n)
         between = off[:, None, ...] @ lower @ off[None, ...]  # (p, p, n + 1, n + 1)
         between = xp.reshape(xp.permute_dims(between, (0, 2, 1, 3)), (p * (n + 1), p * (n + 1)))
         cross = xp.reshape(off @ frames.mains(n), (p * (n + 1), count))
@@ -123,7 +111,8 @@ def with_pairs(
         joint.append(solution[None, :count, :])
         parts.append(xp.flip(off @ xp.reshape(solution[count:, :], (p, n + 1, outputs)), axis=1))
     whole = xp.concat([zero, zero, zero, *parts], axis=1)
-    return Pairs(xp.concat([*joint, series[degree:, ...]]), whole, frames.rho, places, gained)
+    more = {"pair_series": whole, "pair_correlations": frames.rho, "places": places}
+    return xp.concat([*joint, series[degree:, ...]]), gained, more
 
 
 def _projections(f: AnyExpansion, inputs: Gaussian, directions: Array, frames: _Frames, degree: int) -> list[Array]:

@@ -10,18 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    constant_index,
-    namespace,
-    no_gradients,
-    safe_inverse,
-    safe_root,
-    take_rows,
-    to_numpy,
-    triangular_factor,
-    widen,
-)
+from mlpoly.arrays import Array, namespace, no_gradients, safe_inverse, safe_root, triangular_factor
+from mlpoly.arrays.placement import constant_index, take_rows, to_numpy, widen
 from mlpoly.inputs import Independent, Samples
 from mlpoly.linalg.least_squares import LeastSquares
 from mlpoly.measures.functions import checked_data, outputs_of

@@ -10,10 +10,16 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, safe_inverse, to_numpy
 from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, Given, InputsLike, as_inputs, posterior
-from mlpoly.measures.conditional_mean import ConditionalMean, has_means, left_over
-from mlpoly.measures.draws import INDEPENDENT, REPLICATES, averaged, normal_draws
+from mlpoly.measures.conditional_mean import (
+    INDEPENDENT,
+    REPLICATES,
+    ConditionalMean,
+    has_means,
+    left_over,
+    normal_draws,
+)
 from mlpoly.measures.functions import expansion, expansions, gaussians, measured, widened
-from mlpoly.measures.games import Counted, drawn_orders, input_groups, sets_needed, shapley_values
+from mlpoly.measures.games import averaged, counted, drawn_orders, input_groups, sets_needed, shapley_values
 from mlpoly.measures.orthogonal import Orthogonal
 from mlpoly.measures.regression import without_gaussians
 from mlpoly.moments import inner
@@ -150,7 +156,7 @@ def sensitivity(
         return xp.reshape(explained(inside), (-1,))
 
     with progress_bar("sets of inputs", sets_needed(count, permutations, interactions)) as update:
-        known = Counted(worth, update)
+        known = counted(worth, update)
         first = xp.stack([known((i,)) for i in whole])
         total = known(whole) - xp.stack([known(whole[:i] + whole[i + 1 :]) for i in whole])
         if isinstance(explained, Orthogonal) and permutations is None:

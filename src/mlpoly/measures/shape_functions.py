@@ -7,22 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from mlpoly.arrays import (
-    Array,
-    as_float_array,
-    cast_like,
-    check_columns,
-    check_points,
-    chunks,
-    from_numpy,
-    namespace,
-    safe_inverse,
-    to_numpy,
-    widen,
-)
+from mlpoly.activations import Activation
+from mlpoly.arrays import Array, cast_like, chunks, from_numpy, namespace, safe_inverse, take_rows, to_numpy, widen
+from mlpoly.arrays.checks import as_float_array, check_columns, check_points
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
-from mlpoly.measures.sharp_units import SharpUnits
+from mlpoly.moments import smoothed
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.polynomials.saving import registered
 from mlpoly.records import arrays_of, map_arrays, record, static
@@ -32,6 +22,41 @@ from mlpoly.tables import Plottable, Table, Tabular
 GRID = np.linspace(-3.0, 3.0, 61)  # standard deviations at which the density of an input is known, for pictures
 _NUMBERS = 2**20  # values at once
 _FORMAT = "mlpoly-additive"
+
+
+@record
+class SharpUnits:
+    """Hidden units averaged over all inputs but one: act(mean + slope z + spread w), w a standard normal variable.
+
+    Gated ones are that times (gate mean + gate slope z + gate spread w), plus what is independent of both.
+    """
+
+    owners: tuple[int, ...] = static()  # the inputs
+    activation: Activation = static()
+    means: Array = None  # (k,), and so are all but the weights
+    slopes: Array = None
+    spreads: Array = None
+    weights: Array = None  # (k, o)
+    gate_means: Array | None = None
+    gate_slopes: Array | None = None
+    gate_spreads: Array | None = None
+
+    def of(self, place: int) -> "SharpUnits | None":
+        """The units of one input."""
+        index = np.flatnonzero(np.asarray(self.owners) == place)
+        return map_arrays(self, lambda a: take_rows(a, index)) if len(index) else None
+
+    def __call__(self, z: Array) -> Array:
+        """Values (n, o) at standardised values z (n,) of their input."""
+        xp, shape = namespace(z=z), (z.shape[0], self.means.shape[0])
+        means = self.means + z[:, None] * self.slopes
+        spreads = xp.broadcast_to(self.spreads, shape)
+        mean, spread = (xp.reshape(a, (-1,)) for a in (means, spreads))
+        parts = smoothed(self.activation, mean, spread, int(self.gate_means is not None))
+        found = [xp.reshape(a, shape) for a in parts]
+        if self.gate_means is not None:  # E[act(y) w] is the second
+            found[0] = found[0] * (self.gate_means + z[:, None] * self.gate_slopes) + found[1] * self.gate_spreads
+        return found[0] @ self.weights
 
 
 @record
@@ -102,11 +127,8 @@ class AdditiveModel(Tabular, Plottable):
     @property
     def fraction(self) -> dict[str, Array]:
         """Fractions (o,) of the variance: "additive", "pairwise" beyond that, and "neither", which add up to one."""
-        return {
-            "additive": self.additive,
-            "pairwise": self.pairwise,
-            "neither": 1 - self.additive - self.pairwise,
-        }
+        rest = 1 - self.additive - self.pairwise
+        return {"additive": self.additive, "pairwise": self.pairwise, "neither": rest}
 
     def __call__(self, x: Array) -> Array:
         """Values (..., o) at points x (..., d)."""
@@ -150,14 +172,14 @@ class AdditiveModel(Tabular, Plottable):
     def pair(self, one: int | str, two: int | str) -> Callable[[Array, Array], Array]:
         """The function g_ij of two inputs, by index or name: values (...) of both to (..., o)."""
         i, j = self.place(one), self.place(two)
-        known = {
-            places: (number, places != (i, j)) for number, (a, b) in enumerate(self.places) for places in ((a, b),)
-        }
-        found = known.get((i, j)) or known.get((j, i))
-        if found is None:
-            listed = ", ".join(" and ".join(self.labels[k] for k in places) for places in self.places) or "none"
-            raise ValueError(f"there is no function of {self.labels[i]} and {self.labels[j]}; the pairs are: {listed}.")
-        return partial(self._pair_at, self.places.index((min(i, j), max(i, j))), i > j)
+        places = (min(i, j), max(i, j))
+        if places not in self.places:
+            known = ", ".join(self._pair_names()) or "none"
+            raise ValueError(f"there is no function of {self.labels[i]} and {self.labels[j]}; the pairs are: {known}.")
+        return partial(self._pair_at, self.places.index(places), i > j)
+
+    def _pair_names(self) -> list[str]:
+        return [" and ".join(self.labels[k] for k in places) for places in self.places]
 
     def _pair_at(self, number: int, swapped: bool, one: Array, two: Array) -> Array:
         values = [as_float_array("values", v, integers=True) for v in ((two, one) if swapped else (one, two))]
@@ -188,12 +210,11 @@ class AdditiveModel(Tabular, Plottable):
         rows = sorted(zip(self.labels, spread, strict=True), key=lambda row: -row[1])
         many = ", all outputs together" if self.dim_out > 1 else ""
         title = f"Closest additive model: {parts['additive']:.4g} of the variance{many}"
-        pairs = [" and ".join(self.labels[k] for k in places) for places in self.places]
         more = ""
         if self.pair_series is not None:
             degree = int(pair_exponents(int(self.pair_series.shape[1])).max())
-            explained = f"{parts['pairwise']:.4g} of the variance beyond"
-            more = f"pairs up to degree {degree}: {', '.join(pairs)}; {explained}"
+            more = f"pairs up to degree {degree}: {', '.join(self._pair_names())}; "
+            more += f"{parts['pairwise']:.4g} of the variance beyond"
         precise = f"series up to degree {self.degree}, error at most {float(to_numpy(self.bound).max()):.1g}"
         note = "\n".join(filter(None, (more, f"neither: {parts['neither']:.4g}", f"{self.note}; {precise}")))
         return Table(("input", "standard deviation of g"), tuple(rows), title=title, note=note, limit=40)
@@ -223,9 +244,8 @@ class AdditiveModel(Tabular, Plottable):
             inner = {name.split(".")[1]: a for name, a in arrays.items() if "." in name}
             sharp = None
             if "owners" in header:
-                sharp = SharpUnits(
-                    tuple(map(int, header["owners"])), cast(Any, registered(header["activation"])), **inner
-                )
+                activation = cast(Any, registered(header["activation"]))
+                sharp = SharpUnits(tuple(map(int, header["owners"])), activation, **inner)
             places = tuple((int(i), int(j)) for i, j in header["places"])
             made = cls(**own, sharp=sharp, places=places, note=str(header["note"]))
             made(to_numpy(made.center))  # shapes that do not fit raise here

@@ -8,12 +8,11 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant, namespace, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_columns, check_finite, check_shape
 from mlpoly.arrays.host import by_value
-from mlpoly.inputs import Gaussians, Given, InputsLike, as_inputs, check_possible
+from mlpoly.inputs import Gaussian, Gaussians, Given, InputsLike, as_inputs, check_possible
 from mlpoly.inputs.interventions import ChainGraph
 from mlpoly.measures.conditional_mean import ConditionalMean
-from mlpoly.measures.draws import averaged
 from mlpoly.measures.functions import expansion, measured, widened
-from mlpoly.measures.games import Counted, Worth, input_groups, sets_needed, shapley_values
+from mlpoly.measures.games import Worth, averaged, counted, input_groups, sets_needed, shapley_values
 from mlpoly.networks import Network
 from mlpoly.polynomials import Polynomial
 from mlpoly.progress_bars import progress_bar
@@ -111,7 +110,7 @@ def shapley(
     worth = game = prediction_worth(conditional, x, places)
     order, notes = None, [f"sampled: {conditional.sampled}"] if conditional.sampled else []
     if causal is not None:
-        if len(conditional.weights) > 1 or conditional.sampled:
+        if not isinstance(inputs, Gaussian) or conditional.sampled:
             why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
             raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
         graph = ChainGraph(inputs, causal, confounding)
@@ -120,11 +119,11 @@ def shapley(
     if asymmetric and order is None:
         raise ValueError("asymmetric needs causal, the order of the groups: causal=[[0, 1], [2]].")
     with progress_bar("sets of inputs", sets_needed(len(names), permutations)) as update:
-        counted = Counted(game, update)
+        game = counted(game, update)
         if asymmetric and order is not None:
-            found, of_orders = _in_order(counted, _players_by_group(places, order), permutations, seed)
+            found, of_orders = _in_order(game, _players_by_group(places, order), permutations, seed)
         else:
-            found, of_orders = shapley_values(counted, len(names), permutations, seed)
+            found, of_orders = shapley_values(game, len(names), permutations, seed)
     if of_orders is not None:
         notes.append("sampled: orders of the inputs")
     outputs, factor = conditional.dim_out, conditional.factor
@@ -185,7 +184,7 @@ def _players_by_group(places: Sequence[np.ndarray], order: Sequence[np.ndarray])
     return made
 
 
-def _in_order(game: Counted, groups: Sequence[list[int]], permutations: int | None, seed: int) -> tuple[Array, Any]:
+def _in_order(game: Any, groups: Sequence[list[int]], permutations: int | None, seed: int) -> tuple[Array, Any]:
     """Shapley values where all of a group join before those of the next, and errors where orders were drawn."""
     xp = namespace(worth=game(()))
     values, errors, before = dict[int, Array](), dict[int, Array](), list[int]()

@@ -69,15 +69,22 @@ class Closure:
                 f"the moments behind {layer!r} overflow {cov.dtype}; scale the weights or the inputs down."
             )
         self.before.append(state)
-        self._note_skewness(hidden, state)
+        units, series, m = hidden.units, hidden.series(3), state.outer.shape[0]
+        forms = widen(hidden.layer.forms.stacked)
+        variance = xp.vecdot(hidden.inputs.times_covariance(forms), forms)
+        bends, along = (forms @ a[m:, :] for a in (state.bends, state.along))
+        inverse = safe_inverse(xp.sqrt(xp.clip(variance, 0, None)))
+        skewness = 6 * xp.sum(bends * along**2, axis=1) * inverse**3
+        self.skewness.append(skewness)
+        # E[he_3(t)] = skewness / sqrt(6), so the mean of a unit moves by that times its third coefficient.
+        shift = series.plain[3, :] * skewness[: units.size] / math.sqrt(6)
+        self.shifts.append(shift * safe_inverse(xp.sqrt(hidden.variances)))
         slopes = hidden.slopes()  # E[Jacobian] (o, n); it carries covariances with the inputs to the outputs
-        m = state.outer.shape[0]
 
         def carried(a: Array) -> Array:
             return xp.concat([a[:m, :], slopes @ a[m:, :]])
 
         # The layer's own units bend by P_2 he_2(t) and, if gated, Q_1 t e = Q_1 ((t + e)^2 - (t - e)^2) / 4.
-        units, series = hidden.units, hidden.series(3)
         before = xp.concat([state.outer, hidden.inputs.covariance])
         t = carried(before @ units.directions.T) * units.inverse_scales  # covariances of all values with t
         readout = xp.concat([t[:m, :] * 0, hidden.weights])  # the outer values have no part in these units
@@ -104,15 +111,3 @@ class Closure:
         summed = (xp.concat([a[:m, :], a[m : m + n, :] + a[m + n :, :]]) for a in (branch.bends, branch.along))
         inputs = trusted(Gaussian, mean=before.inputs.mean + branch.inputs.mean, cov=cov)
         return State(inputs, before.outer + branch.outer[:m, :], *summed)
-
-    def _note_skewness(self, hidden: Expansion, state: State) -> None:
-        forms, m = widen(hidden.layer.forms.stacked), state.outer.shape[0]
-        xp = namespace(forms=forms)
-        variance = xp.vecdot(hidden.inputs.times_covariance(forms), forms)
-        bends, along = (forms @ a[m:, :] for a in (state.bends, state.along))
-        inverse = safe_inverse(xp.sqrt(xp.clip(variance, 0, None)))
-        skewness = 6 * xp.sum(bends * along**2, axis=1) * inverse**3
-        self.skewness.append(skewness)
-        # E[he_3(t)] = skewness / sqrt(6), so the mean of a unit moves by that times its third coefficient.
-        shift = hidden.series(3).plain[3, :] * skewness[: hidden.units.size] / math.sqrt(6)
-        self.shifts.append(shift * safe_inverse(xp.sqrt(hidden.variances)))

@@ -27,11 +27,7 @@ class Parsed(HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.elements = []
-        self.islands = {}
-        self.text = ""
-        self._open = []
-        self._island = ""
+        self.elements, self.islands, self.text, self._open = [], {}, "", []
         self.feed(source)
         self.close()
         assert not self._open, f"not closed: {self._open}"
@@ -40,18 +36,15 @@ class Parsed(HTMLParser):
         self.elements.append((tag, dict(attributes)))
         if tag not in VOID and not (self._open and self._open[-1] == "svg"):
             self._open.append(tag)
-        if tag == "script" and dict(attributes).get("type") == "application/json":
-            self._island = dict(attributes)["id"]
 
     def handle_endtag(self, tag):
         assert self._open and self._open.pop() == tag, f"</{tag}> closes nothing"
 
     def handle_data(self, data):
-        if self._open and self._open[-1] == "script":
-            if self._island:
-                self.islands[self._island] = self.islands.get(self._island, "") + data
-                self._island = ""
-        elif not self._open or self._open[-1] != "style":
+        if self._open[-1:] == ["script"]:
+            if self.elements[-1][1].get("type") == "application/json":
+                self.islands[self.elements[-1][1]["id"]] = data
+        elif self._open[-1:] != ["style"]:
             self.text += data
 
     def values(self, attribute):

@@ -332,12 +332,8 @@ def test_texts_that_cannot_be_used(folder, tmp_path, capsys):
 
 
 def test_wrong_options_are_refused_before_anything_is_loaded(capsys):
-    for options, message in (
-        ({"method": "components"}, "method must be one of 'gaussian', 'neuronwise', 'joint', 'samples'"),
-        ({"bound": -1.0}, "bound must be a positive number"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            LmConfig(**options)
+    with pytest.raises(ValueError, match="method must be one of 'gaussian', 'neuronwise', 'joint', 'samples'"):
+        LmConfig(method="components")
     with pytest.raises(TypeError, match="no option 'degre'; there are degree"):
         study_lm("model", "text", "out", degre=2)
     with pytest.raises(SystemExit) as caught:
