@@ -12,6 +12,7 @@ geometrically on nodes t that all neurons share, so that the sums over nodes are
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -178,11 +179,14 @@ def _integrate(
         t, weight = panels(grid, [images(edges, mean, xp.where(moving, std, 1.0))], _NODES, splits)
         value = function(mean + std * t)
         weighted = value * weight
-        # The root of the density goes with he_k(t), which alone leaves the range of float32, in gradients too. Where
-        # the square of the root underflows, so does the density.
-        half = bell(t * math.sqrt(0.5))
-        rest = weighted / xp.clip(half, 2 * math.sqrt(float(xp.finfo(t.dtype).smallest_normal)), None)
-        rows = hermite(t, degree, half, read=lambda now: xp.sum(now * rest, axis=0))
+        if t.dtype == xp.float64:
+            rows = hermite(t, degree, weighted, read=partial(xp.sum, axis=0))
+        else:
+            # he_k(t) alone leaves the range of float32, in gradients too, and takes the root of the density with it.
+            # Where the square of the root underflows, so does the density.
+            half = bell(t * math.sqrt(0.5))
+            rest = weighted / xp.clip(half, 2 * math.sqrt(float(xp.finfo(t.dtype).smallest_normal)), None)
+            rows = hermite(t, degree, half, read=lambda now: xp.sum(now * rest, axis=0))
         still = xp.stack([function(mean), *[mean * 0] * degree])
         rows = xp.where(moving, rows, still)
         if sizes:
