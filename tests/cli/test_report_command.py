@@ -9,7 +9,7 @@ import torch
 
 import mlpoly as mp
 from mlpoly.cli import main
-from mlpoly.pages.toolkit.numbers import percent
+from mlpoly.pages.toolkit.widgets import percent
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_options_reach_the_page(folder, capfd):
         ("none.pt --data data.csv --activation relu", "no file none.pt"),
         ("model.pt --data none.csv --activation relu", "no file none.csv"),
         ("model.pt --data data.csv --activation relu --labels kind", "no column 'kind'; its columns are long, wide"),
-        ("model.pt --data data.csv --activation relu --image-shape 3 3", "image_shape 3 x 3 has 9 pixels"),
+        ("model.pt --data data.csv --activation relu --image-shape 3 3", r"image_shape is \(3, 3\), but there are"),
         ("model.pt --data data.csv --activation relu --names a b", "names has 2 names"),
     ],
 )

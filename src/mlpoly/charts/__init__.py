@@ -12,21 +12,26 @@ from mlpoly.charts.directions import (
     principal_chart,
     singular_ranking,
 )
-from mlpoly.charts.histories import fit_chart, propagation_chart
-from mlpoly.charts.measure_bars import (
+from mlpoly.charts.explanations import (
+    explanation_waterfall,
+    interaction_map,
+    shape_chart,
+    shapley_waterfall,
+    term_ranking,
+)
+from mlpoly.charts.measures import (
     certificate_chart,
     comparison_ranking,
     estimate_ranking,
+    fit_chart,
     fvu_chart,
     moment_chart,
+    propagation_chart,
     sensitivity_chart,
     similarity_chart,
     spectrum_chart,
 )
-from mlpoly.charts.predictions import explanation_waterfall, shapley_waterfall
 from mlpoly.charts.responses import dependence_chart, response_chart
-from mlpoly.charts.shapes import shape_chart
-from mlpoly.charts.terms import interaction_map, term_ranking
 
 __all__ = [
     "Chart", "Gallery", "HeatMap", "Ranking", "Waterfall", "certificate_chart", "chart_of", "comparison_ranking",

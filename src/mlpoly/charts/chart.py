@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mlpoly.arrays import as_integer
 from mlpoly.tables import Plottable
 
 Dash = Literal["solid", "dash", "dot", "dashdot"]
@@ -40,11 +41,13 @@ def shortened(name: str, length: int = 28) -> str:
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
-def check_image_shape(image_shape: tuple[int, int], d: int) -> None:
-    """Raise if d inputs are no images of this shape."""
-    if len(image_shape) != 2 or math.prod(image_shape) != d:
+def check_image_shape(image_shape: Any, d: int) -> tuple[int, int]:
+    """Return rows and columns as integers, or raise if d inputs are no images of this shape."""
+    if isinstance(image_shape, str) or np.shape(image_shape) != (2,) or math.prod(image_shape) != d:
         remedy = f"give (rows, columns) with rows * columns = {d}"
-        raise ValueError(f"image_shape is {tuple(image_shape)}, but there are {d} inputs; {remedy}.")
+        raise ValueError(f"image_shape is {image_shape!r}, but there are {d} inputs; {remedy}.")
+    rows, columns = (as_integer("image_shape", size, 1) for size in image_shape)
+    return rows, columns
 
 
 def minus(number: str) -> str:

@@ -72,7 +72,7 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
         _draw_on(figure, picture)
         return figure
     if alone:
-        _draw_on_axes(ax, picture)
+        _draw_on(ax.figure, picture, ax)
     elif (place := ax.get_subplotspec()) is None:
         raise ValueError("ax must come from plt.subplots(...), as several axes take its place here; or leave it out.")
     else:
@@ -81,33 +81,26 @@ def show(picture: Drawing, ax: Axes | None = None) -> Figure:
     return ax.figure.figure
 
 
-def _draw_on(figure: Figure | SubFigure, picture: Drawing) -> None:
-    """Draw a picture that has a figure for itself."""
-    if isinstance(picture, Chart):
-        _draw_chart(figure, picture)
-    elif isinstance(picture, Gallery):
+def _draw_on(figure: Figure | SubFigure, picture: Drawing, ax: Axes | None = None) -> None:
+    """Draw a picture that has a figure for itself, or one of a single axes on these, with a legend within them."""
+    if isinstance(picture, Gallery):
         _draw_gallery(figure, picture)
-    elif isinstance(picture, Waterfall) and picture.picture is not None:
-        beside, ax = figure.subplots(1, 2, width_ratios=[1, 2.6])
-        _draw_picture(beside, picture.picture, Gallery((), palette="grey"))
-        _draw_waterfall(ax, picture)
-    else:
-        _draw_on_axes(figure.subplots(), picture)
-
-
-def _draw_on_axes(ax: Axes, picture: Drawing) -> None:
-    """Draw a picture of one axes, a legend within them."""
-    if isinstance(picture, HeatMap):
-        _draw_heat_map(ax, picture)
+    elif isinstance(picture, HeatMap):
+        _draw_heat_map(ax or figure.subplots(), picture)
     elif isinstance(picture, Ranking):
-        _draw_ranking(ax, picture)
+        _draw_ranking(ax or figure.subplots(), picture)
     elif isinstance(picture, Waterfall):
-        _draw_waterfall(ax, picture)
-    elif isinstance(picture, Chart):
+        if picture.picture is not None:
+            beside, ax = figure.subplots(1, 2, width_ratios=[1, 2.6])
+            _draw_picture(beside, picture.picture, Gallery((), palette="grey"))
+        _draw_waterfall(ax or figure.subplots(), picture)
+    elif isinstance(picture, Chart) and ax is not None:
         keys = {label: artist for label, artist in draw_panel(ax, picture.panels[0]).items() if label}
         if keys:
             look: dict[str, Any] = {"edgecolor": "none", "fontsize": style.SMALL, "labelcolor": style.INK}
             ax.legend([*keys.values()], [*map(_text, keys)], **look)
+    elif isinstance(picture, Chart):
+        _draw_chart(figure, picture)
 
 
 def _height(picture: Drawing) -> float:
@@ -285,10 +278,12 @@ def _draw_waterfall(ax: Axes, waterfall: Waterfall) -> None:
         for part in parts
     ]
     rows += [(label, amount, "grey") for label, amount in waterfall.totals]
-    texts = _rounded([row[1] for row in rows])
-    for y, ((_, _, colour), (start, end), text) in enumerate(zip(rows, spans, texts, strict=True)):
+    largest = max((abs(row[1]) for row in rows), default=0.0)
+    decimals = 3 - math.floor(math.log10(largest)) if math.isfinite(largest) and largest > 0 else 0
+    form = "+.2e" if decimals > 7 or decimals < -3 else f"+,.{max(decimals, 0)}f"  # four digits in the largest
+    for y, ((_, amount, colour), (start, end)) in enumerate(zip(rows, spans, strict=True)):
         ax.barh(y, end - start, left=start, height=0.62, color=style.COLOURS[colour])
-        style.note(ax, text, (max(start, end), y), (5, 0), va="center")
+        style.note(ax, minus(f"{amount:{form}}"), (max(start, end), y), (5, 0), va="center")
     for y, (_, end) in enumerate(spans[: len(parts)]):
         ax.plot([end, end], [y - 0.31, y + 1.31], color=style.FAINT, linewidth=0.8, zorder=0)
     reached = [place for span in spans for place in span]
@@ -347,14 +342,6 @@ def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
     bar.ax.tick_params(labelsize=style.SMALL, length=2, color=style.FAINT, labelcolor=style.INK)
     bar.outline.set(linewidth=0.6, edgecolor=style.FAINT)
     bar.set_label(heat.name, fontsize=style.SMALL, color=style.INK)
-
-
-def _rounded(amounts: Sequence[float]) -> list[str]:
-    """Numbers with their signs and the same decimals, four significant digits in the largest."""
-    largest = max(map(abs, amounts), default=0.0)
-    decimals = 3 - math.floor(math.log10(largest)) if math.isfinite(largest) and largest > 0 else 0
-    form = "+.2e" if decimals > 7 or decimals < -3 else f"+,.{max(decimals, 0)}f"
-    return [minus(f"{amount:{form}}") for amount in amounts]
 
 
 def _text(name: str) -> str:

@@ -13,14 +13,8 @@ from mlpoly.polynomials import Polynomial
 from mlpoly.tables import output_label
 
 _LOOKS: dict[int, tuple[str, Dash]] = {1: ("orange", "dash"), 2: ("blue", "dashdot"), 3: ("violet", "dot")}
-_OUTPUTS: tuple[tuple[str, Dash], ...] = (
-    ("blue", "solid"),
-    ("orange", "dash"),
-    ("violet", "dashdot"),
-    ("area-4", "dot"),
-    ("black", "solid"),
-    ("grey", "dash"),
-)
+_COLOURS = ("blue", "orange", "violet", "area-4", "black", "grey")  # of the outputs, and the dashes of their lines
+_DASHES: tuple[Dash, ...] = ("solid", "dash", "dashdot", "dot", "solid", "dash")
 _SECOND = (-2, -1, 0, 1, 2)  # standard deviations of the second input at which curves are drawn
 
 
@@ -138,8 +132,8 @@ def dependence_chart(
     curves = []
     if mean.dim_in == 1:
         y = to_numpy(mean(constant(x[:, None], mean.prototype)))
-        outputs = range(min(mean.dim_out, len(_OUTPUTS))) if output is None else [output]
-        for o, (colour, dash) in zip(outputs, _OUTPUTS, strict=False):
+        outputs = range(min(mean.dim_out, len(_COLOURS))) if output is None else [output]
+        for o, colour, dash in zip(outputs, _COLOURS, _DASHES, strict=False):
             label = output_label(o, len(outputs), known_names) if len(outputs) > 1 else ""
             curves.append(Curve(label, x.tolist(), y[:, o].tolist(), colour=colour, dash=dash))
     else:

@@ -18,7 +18,7 @@ from support.pages import NASTY, assert_harmless, island, sections
 import mlpoly as mp
 from mlpoly.pages.network.fits import fit_degrees
 from mlpoly.pages.network.subject import check_subject
-from mlpoly.pages.toolkit.numbers import number, percent
+from mlpoly.pages.toolkit.widgets import number, percent
 
 SECTIONS = [
     "importance", "shapes", "formula", "degrees", "terms", "interactions", "features", "responses", "examples",

@@ -25,7 +25,7 @@ THREE = np.arange(20) % 3
         ("twice", lambda: check_subject(NET, X, names=list("abba")), ValueError, "names has 'a' more than once", "own"),
         ("NaN", lambda: check_subject(NET, HOLE), ValueError, "x has 1 of 20 .* row 7", r"labels\[whole\]"),
         ("outputs", lambda: check_subject(NET, X, outputs=["a"]), ValueError, "outputs has 1", "3 outputs"),
-        ("shape", lambda: check_subject(NET, X, image_shape=(2, 3)), ValueError, "image_shape 2 x 3", "4 inputs"),
+        ("shape", lambda: check_subject(NET, X, image_shape=(2, 3)), ValueError, "image_shape is", "4 inputs"),
         ("classes", lambda: check_subject(NET, X, [*"abcd" * 5]), ValueError, "labels has 4 classes", "3 outputs"),
         ("words", lambda: check_subject(NET, X, [*"bcbca" * 4]), ValueError, r"labels are words \('a', 'b', 'c'\)",
          r"pass outputs=\[name of output 0, .* order .* trained .*--outputs NAME0 .* numbers, 0 to 2"),

@@ -14,8 +14,8 @@ from support.fake_results import CLASSES, COLUMNS, FITS, STEPS, fake_results
 from support.pages import NASTY, assert_harmless, sections
 
 from mlpoly.pages.paper.page import write_report
-from mlpoly.pages.toolkit.embedded import DIVERGING
-from mlpoly.pages.toolkit.numbers import number
+from mlpoly.pages.toolkit.pictures import DIVERGING
+from mlpoly.pages.toolkit.widgets import number
 from mlpoly.studies.paper.results import Results
 
 SECTIONS = ["features", "fvu", "kl", "accuracy", "spectrum", "attack", "claims", "rerun"]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as image_module
 
 from mlpoly.charts.chart import Gallery, Part, Picture, Ranking, Waterfall
-from mlpoly.pages.toolkit.grids import gallery_html, ranking_html, waterfall_html
+from mlpoly.pages.toolkit.pictures import gallery_html, ranking_html, waterfall_html
 
 
 def test_waterfall_bars_touch_and_end_at_the_total():

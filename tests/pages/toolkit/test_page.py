@@ -12,10 +12,8 @@ from markupsafe import Markup
 from PIL import Image as image_module
 
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.embedded import DIVERGING, pack_images, picture, to_json
-from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import number
-from mlpoly.pages.toolkit.widgets import formula, variable
+from mlpoly.pages.toolkit.pictures import DIVERGING, pack_images, picture, to_json
+from mlpoly.pages.toolkit.widgets import element, formula, link, number, variable
 
 
 def test_json():

@@ -9,7 +9,7 @@ from support.fake_results import FITS, SEEDS, SHAPE, STEPS, fake_results
 
 from mlpoly.charts.chart import Area, Curve, Points
 from mlpoly.charts.matplotlib import draw
-from mlpoly.pages.toolkit.numbers import percent
+from mlpoly.pages.toolkit.widgets import percent
 from mlpoly.studies.paper.curves import (
     ablation_chart,
     accuracy_chart,

@@ -11,10 +11,8 @@ from markupsafe import Markup
 
 from mlpoly.lm.reading.feature_reading import Context, FeatureReading, TokenScore
 from mlpoly.pages.toolkit import Page, asset
-from mlpoly.pages.toolkit.embedded import island
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted, rounded
-from mlpoly.pages.toolkit.widgets import figure, menu, table
+from mlpoly.pages.toolkit.pictures import island
+from mlpoly.pages.toolkit.widgets import counted, element, figure, menu, rounded, table
 
 _KINDS = {
     "principal": "eigenvectors of principal forms",

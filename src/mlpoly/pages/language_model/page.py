@@ -8,19 +8,11 @@ from markupsafe import Markup
 
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.lm.reading.attribution import Attribution
-from mlpoly.pages.language_model.block_sections import (
-    fits_section,
-    losses_section,
-    median_of,
-    spectra_section,
-    whole_loss,
-)
+from mlpoly.pages.language_model.blocks import fits_section, losses_section, median_of, spectra_section, whole_loss
 from mlpoly.pages.language_model.dashboard import dashboard, dashboard_assets, score_table, visible
 from mlpoly.pages.toolkit import Page, asset
-from mlpoly.pages.toolkit.embedded import island
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted, number, percent, rounded
-from mlpoly.pages.toolkit.widgets import choices, facts, figure, menu, tiles
+from mlpoly.pages.toolkit.pictures import island
+from mlpoly.pages.toolkit.widgets import choices, counted, element, facts, figure, menu, number, percent, rounded, tiles
 from mlpoly.studies.language_model.results import LmResults
 
 _FILES = ("results/*.json", "tables/*.csv", "moments/moments.safetensors")
@@ -73,11 +65,9 @@ def _introduction(results: LmResults, degree: int) -> tuple[str | Markup, ...]:
         f"closest to its block in mean square, computed from the block’s weights and {known}, without gradients."
     )
     original, replaced = whole_loss(results.losses, "", 0), whole_loss(results.losses, "polynomial", degree)
-    items, unit = [], "nats per token, cross-entropy"
-    if original:
-        items.append((number(original.cross_entropy, 4), unit, "the original model"))
-    if replaced:
-        items.append((number(replaced.cross_entropy, 4), unit, f"all blocks replaced, degree {degree}"))
+    shown = (original, "the original model"), (replaced, f"all blocks replaced, degree {degree}")
+    unit = "nats per token, cross-entropy"
+    items = [(number(loss.cross_entropy, 4), unit, what) for loss, what in shown if loss]
     if original and replaced:
         said += (
             f" With degree {degree} for all of them, the cross-entropy on held-out text goes from "

@@ -8,12 +8,10 @@ import numpy as np
 from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_bars, shortened
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.measures import DegreeSpectrum
-from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import describe_inputs, missed
+from mlpoly.pages.network.fits import Fits, missed
+from mlpoly.pages.network.subject import Subject, describe_inputs, distinct
 from mlpoly.pages.toolkit import Page, plot
-from mlpoly.pages.toolkit.numbers import number, percent
-from mlpoly.pages.toolkit.widgets import figure, table
+from mlpoly.pages.toolkit.widgets import figure, number, percent, table
 
 _VISIBLE = 1e-9  # errors below it are rounding, and have no place on a logarithmic axis
 
@@ -60,15 +58,12 @@ def degree_section(page: Page, subject: Subject, fits: Fits) -> None:
         for name, cells in columns.items():
             cells.append({"Polynomial": "the network itself", score: judged(fits.score)}.get(name, "–"))
     section.add(table(list(columns), list(zip(*columns.values(), strict=True))))
-    notes = []
-    if unseen:
-        notes.append(
-            "The polynomials are made of the weights and of the mean and covariance of the rows. For unseen rows, mean "
-            "and covariance are those of one half of them, and the error is measured on the other half."
-        )
-    if subject.task is not None:
-        notes.append("The labels are those that were given, whether or not the network was trained on these rows.")
-    section.add(" ".join(notes))
+    halves = (
+        "The polynomials are made of the weights and of the mean and covariance of the rows. For unseen rows, mean and "
+        "covariance are those of one half of them, and the error is measured on the other half."
+    )
+    given = "The labels are those that were given, whether or not the network was trained on these rows."
+    section.add(" ".join([halves] * unseen + [given] * (subject.task is not None)))
     if len(subject.outputs) > 1:
         names = distinct(subject.outputs[i] for i in fits.shown)
         rows = [

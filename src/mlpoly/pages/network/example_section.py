@@ -6,16 +6,13 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Waterfall, shortened
-from mlpoly.charts.predictions import explanation_waterfall
+from mlpoly.charts.explanations import explanation_waterfall
 from mlpoly.features.single_prediction import Explanation, degree_name, explain
 from mlpoly.pages.network.fits import Fits, chosen
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.embedded import GREY, picture
-from mlpoly.pages.toolkit.grids import waterfall_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import number
-from mlpoly.pages.toolkit.widgets import figure, panels, table
+from mlpoly.pages.toolkit.pictures import GREY, picture, waterfall_html
+from mlpoly.pages.toolkit.widgets import element, figure, number, panels, table
 
 _TERMS = 8  # bars of one explanation
 
@@ -31,9 +28,7 @@ def chosen_rows(subject: Subject, fits: Fits, count: int) -> list[tuple[str, int
     order = np.argsort(apart, kind="stable")
     several = fits.values.shape[1] > 1
     answer = fits.values.argmax(axis=1) if several else np.zeros(len(fits.values), int)
-    if (
-        several and subject.task != "classes"
-    ):  # not a choice between the outputs: the one that is furthest from its mean
+    if several and subject.task != "classes":  # no choice between them: the output that is furthest from its mean
         deviation = np.abs(fits.values - fits.values.mean(axis=0)) / (fits.values.std(axis=0) + 1e-300)
         answer = deviation.argmax(axis=1)
     found = [("a typical row", int(order[len(order) // 2])), ("largest error", int(order[-1]))]
@@ -57,13 +52,10 @@ def example_section(page: Page, subject: Subject, fits: Fits, count: int) -> Non
     items: list[tuple[object, Markup]] = []
     shape = subject.image_shape
     for name, row, output in chosen_rows(subject, fits, count):
-        x = fits.rows[row]
+        x, value = fits.rows[row], float(fits.values[row, output])
         found = explain(fits.written, x, subject.inputs, output=output, k=_TERMS, names=subject.names)
-        value = float(fits.values[row, output])
-        button: object = shortened(name, 24)
-        if shape is not None:
-            button = picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max()))) + shortened(name, 24)
-        items.append((button, _explained(subject, found, value, row * fits.every)))
+        image = "" if shape is None else picture(x.reshape(shape), "", GREY, (float(x.min()), float(x.max())))
+        items.append((image + shortened(name, 24), _explained(subject, found, value, row * fits.every)))
     caption = (
         "Grey bars: the value of the polynomial and of the network, from that at the mean of the inputs. The others "
         "add up to the polynomial: red raises the output, blue lowers it."

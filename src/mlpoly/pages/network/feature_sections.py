@@ -12,11 +12,8 @@ from mlpoly.pages.network.fits import Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.network.term_sections import one_for_each
 from mlpoly.pages.toolkit import Page, plot
-from mlpoly.pages.toolkit.embedded import picture
-from mlpoly.pages.toolkit.grids import ranking_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent, rounded, signed
-from mlpoly.pages.toolkit.widgets import LEGEND, figure, picture_row
+from mlpoly.pages.toolkit.pictures import picture, ranking_html
+from mlpoly.pages.toolkit.widgets import LEGEND, element, figure, percent, picture_row, rounded, signed
 
 _FEATURES = 6
 _SEEN = 0.01  # fraction of the largest eigenvalue below which a feature is left out
@@ -43,27 +40,23 @@ def feature_section(page: Page, subject: Subject, fits: Fits, features: dict[int
     variance = fits.values.var(axis=0)
     items = []
     for i, found in features.items():
-        # The square of a standard normal has variance 2.
-        fractions = 2 * np.asarray(found.values) ** 2 / (variance[i] or 1.0)
-        # The first, and whatever else can be seen beside it.
-        keep = [j for j in range(len(fractions)) if abs(found.values[j]) > _SEEN * abs(found.values[0])]
-        words = [
-            f"adds {signed(float(found.values[j]))}, {percent(float(fractions[j]), None)} of the variance" for j in keep
-        ]
-        patterns = np.asarray(found.directions)
-        if subject.image_shape is not None:
-            shown = [
-                (picture(patterns[j].reshape(subject.image_shape), f"eigenfeature {j + 1}"), words[j]) for j in keep
-            ]
-            items.append((i, picture_row(shown, subject.titles[i])))
-        else:
-            cards = []
-            for j in keep:  # with its correlations with the inputs
-                r = np.divide(patterns[j], subject.spread, out=np.zeros_like(patterns[j]), where=subject.spread > 0)
-                order = [k for k in np.argsort(-np.abs(r), kind="stable")[:_ENTRIES] if abs(r[k]) > _SHORT]
-                bars = ranking_html(Ranking([Part(subject.names[k], float(r[k])) for k in order]), 1.0)
-                cards.append(element("div", element("h4", f"{j + 1}: {words[j]}"), bars, class_="card"))
-            items.append((i, element("div", *cards, class_="cards")))
+        pictures, cards = [], []
+        for number, (value, pattern) in enumerate(zip(found.values, np.asarray(found.directions), strict=True), 1):
+            if not abs(value) > _SEEN * abs(found.values[0]):  # cannot be seen beside the first
+                continue
+            fraction = 2 * value**2 / (variance[i] or 1.0)  # the square of a standard normal has variance 2
+            words = f"adds {signed(float(value))}, {percent(float(fraction), None)} of the variance"
+            if subject.image_shape is not None:
+                pictures.append((picture(pattern.reshape(subject.image_shape), f"eigenfeature {number}"), words))
+                continue
+            r = np.divide(pattern, subject.spread, out=np.zeros_like(pattern), where=subject.spread > 0)  # correlations
+            order = [k for k in np.argsort(-np.abs(r), kind="stable")[:_ENTRIES] if abs(r[k]) > _SHORT]
+            bars = ranking_html(Ranking([Part(subject.names[k], float(r[k])) for k in order]), 1.0)
+            cards.append(element("div", element("h4", f"{number}: {words}"), bars, class_="card"))
+        images = subject.image_shape is not None
+        items.append(
+            (i, picture_row(pictures, subject.titles[i]) if images else element("div", *cards, class_="cards"))
+        )
     what = (
         "The pictures are patterns to add to an input, in which red and blue may be exchanged, as they enter squared. "
         if subject.image_shape is not None

@@ -12,6 +12,7 @@ from mlpoly.inputs import Gaussian, Inputs
 from mlpoly.measures import DegreeSpectrum, degree_spectrum, fvu
 from mlpoly.networks import MLP, Chain, Layer, Network, check_network
 from mlpoly.pages.network.subject import Subject
+from mlpoly.pages.toolkit.widgets import percent
 from mlpoly.polynomials import Polynomial
 from mlpoly.scores import FVU, fvu_of_outputs
 
@@ -145,3 +146,8 @@ def chosen(net: Network, found: np.ndarray) -> np.ndarray:
     ends = isinstance(last, MLP) and last.W2 is None and last.b2 is None and last.activation.name
     probability = ends in _PROBABILITIES
     return (found[:, 0] > (0.5 if probability else 0)).astype(int)
+
+
+def missed(fraction: float) -> str:
+    """Return a fraction that is left unexplained; what only rounding left is zero."""
+    return percent(0.0 if abs(fraction) < ROUNDING else fraction, None)

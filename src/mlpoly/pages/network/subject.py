@@ -11,11 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from mlpoly import importers
-from mlpoly.arrays import as_float_array, as_integer, check_columns, column_names, to_numpy
+from mlpoly.arrays import as_float_array, check_columns, column_names, to_numpy
+from mlpoly.charts.chart import check_image_shape
 from mlpoly.errors import DataWarning
-from mlpoly.inputs import Gaussian, Inputs, as_inputs
+from mlpoly.inputs import Gaussian, GaussianMixture, Inputs, as_inputs
 from mlpoly.networks import Network
 from mlpoly.networks.chain import import_call
+from mlpoly.pages.toolkit.widgets import counted
 
 _TINY = 1e-12  # of the mean: with a standard deviation below that an input counts as constant
 
@@ -63,6 +65,15 @@ def distinct(names: Iterable[str]) -> list[str]:
     return made
 
 
+def describe_inputs(inputs: Inputs) -> str:
+    """Return what the polynomials were fitted under, in words."""
+    if isinstance(inputs, Gaussian):
+        return "a Gaussian"
+    if isinstance(inputs, GaussianMixture):
+        return f"a mixture of {counted(len(inputs.components), 'Gaussian')}"
+    return "samples"
+
+
 def check_subject(
     net: Any,
     x: Any,
@@ -73,7 +84,16 @@ def check_subject(
     outputs: Sequence[str] | None = None,
 ) -> Subject:
     """Check the arguments of `mlpoly.report` and give names to what has none."""
-    network, classes = _network_and_classes(net)
+    network = net
+    if not isinstance(net, Network) and (call := import_call(net)):
+        network = getattr(importers, call.partition("(")[0])(net)
+    if not isinstance(network, Network):
+        raise TypeError(
+            f"net must be a network of this library, a model of PyTorch, scikit-learn, Keras, Equinox or Flax, or the "
+            f"path of a model file, got {type(network).__name__}."
+        )
+    network, known_classes = network.to(np.zeros(())), getattr(net, "classes_", None)  # of scikit-learn
+    classes = None if known_classes is None else [str(name) for name in known_classes]
     outputs = network.output_names if outputs is None and classes is None else outputs
     coded = _encoding(net)
     if coded is not None:  # categories become numbers, for which no single Gaussian stands
@@ -88,7 +108,8 @@ def check_subject(
         inputs = x if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     known = known if coded is None else None
-    rows = _numbers("x", x)
+    truths = getattr(getattr(x, "dtype", None), "kind", "") == "b"
+    rows = to_numpy(as_float_array("x", np.asarray(x, float) if truths else x, integers=True)).astype(np.float64)
     if rows.ndim > 2:  # images, with or without channels
         if image_shape is None and prod(rows.shape[-2:]) == prod(rows.shape[1:]):
             image_shape = (rows.shape[-2], rows.shape[-1])
@@ -116,7 +137,7 @@ def check_subject(
     inputs = None if inputs is None else as_inputs(inputs)
     check_columns("x", x, getattr(inputs, "names", None))
     if image_shape is not None:
-        image_shape = _shape(image_shape, d)
+        image_shape = check_image_shape(image_shape, d)
     if names is None:  # x1,1, x1,2, ... by row and column of a picture
         pixels = (f"x{row + 1},{column + 1}" for row, column in np.ndindex(*(image_shape or (0, 0))))
         names = getattr(inputs, "names", None) or columns or list(pixels) or [f"x{i}" for i in range(d)]
@@ -126,27 +147,13 @@ def check_subject(
         outputs = classes or (["output"] if o == 1 else [f"output {i}" for i in range(o)])
         outputs = outputs[1:] if len(outputs) == 2 and o == 1 else outputs
     outputs = _names("outputs", outputs, o, "outputs")
-    like = np.zeros(())
-    under = Gaussian.from_samples(rows) if inputs is None else inputs.to(like)
+    under = Gaussian.from_samples(rows) if inputs is None else inputs.to(np.zeros(()))
     if under.dim != d:
         raise ValueError(f"inputs have dimension {under.dim}, but the network takes {d} inputs.")
     code = _code(net, x, image_shape is not None, inputs)
     if coded is not None:
         code = ("x = mlpoly.importers.encoding(pipeline)(x)  # categories as numbers", *code)
     return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
-
-
-def _network_and_classes(net: Any) -> tuple[Network, list[str] | None]:
-    """The network in float64, and the names of its classes where the model knows them."""
-    classes = getattr(net, "classes_", None)  # of a classifier of scikit-learn
-    if not isinstance(net, Network) and (call := import_call(net)):
-        net = getattr(importers, call.partition("(")[0])(net)
-    if not isinstance(net, Network):
-        raise TypeError(
-            f"net must be a network of this library, a model of PyTorch, scikit-learn, Keras, Equinox or Flax, or the "
-            f"path of a model file, got {type(net).__name__}."
-        )
-    return net.to(np.zeros(())), None if classes is None else [str(name) for name in classes]
 
 
 def _encoding(net: Any) -> Any:
@@ -174,13 +181,6 @@ def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str,
     )
 
 
-def _numbers(name: str, values: Any) -> np.ndarray:
-    """Any table of numbers, or of truth values, in float64."""
-    if getattr(getattr(values, "dtype", None), "kind", "") == "b":
-        values = np.asarray(values, dtype=float)
-    return to_numpy(as_float_array(name, values, integers=True)).astype(np.float64)
-
-
 def _names(argument: str, names: Sequence[str], count: int, noun: str) -> tuple[str, ...]:
     if isinstance(names, str) or len(names) != count:
         given = "a single string" if isinstance(names, str) else f"{len(names)} names"
@@ -190,15 +190,6 @@ def _names(argument: str, names: Sequence[str], count: int, noun: str) -> tuple[
         twice = next(name for name in found if found.count(name) > 1)
         raise ValueError(f"{argument} has {twice!r} more than once; each needs a name of its own.")
     return found
-
-
-def _shape(shape: Any, d: int) -> tuple[int, int]:
-    if isinstance(shape, str) or not hasattr(shape, "__len__") or len(shape) != 2:
-        raise ValueError(f"image_shape is {shape!r}, expected (rows, columns).")
-    rows, columns = (as_integer("image_shape", size, 1) for size in shape)
-    if rows * columns != d:
-        raise ValueError(f"image_shape {rows} x {columns} has {rows * columns} pixels, but there are {d} inputs.")
-    return rows, columns
 
 
 def _targets(
@@ -233,7 +224,18 @@ def _targets(
             return "classes", given.astype(int), classes or named or [str(i) for i in range(o)]
         known = [str(label) for label in sorted(set(given.tolist() if whole else words))]
         if not whole and len(known) == max(o, 2):
-            raise ValueError(_which_output(known, o))
+            if o == 1:  # a guess would swap the outputs
+                raise ValueError(
+                    f"labels are {known[0]!r} and {known[1]!r}, and the network does not say for which of them its "
+                    f"output is large; name it, outputs=[{known[1]!r}] or, on the command line, "
+                    f"--outputs {shlex.quote(known[1])}."
+                )
+            shown = ", ".join(map(repr, known[:3])) + ", ..." * (len(known) > 3)
+            raise ValueError(
+                f"labels are words ({shown}); pass outputs=[name of output 0, name of output 1, ...] in the order in "
+                "which the network was trained (on the command line, --outputs NAME0 NAME1 ...), or labels as "
+                f"numbers, 0 to {o - 1}."
+            )
     if len(known) != max(o, 2):
         raise ValueError(
             f"labels has {len(known)} classes ({', '.join(known[:4])}, ...), but the network has {o} outputs; one for "
@@ -241,17 +243,3 @@ def _targets(
         )
     place = {word: i for i, word in enumerate(known)}
     return "classes", np.array([place[word] for word in words]), known
-
-
-def _which_output(words: list[str], o: int) -> str:
-    """What to say of labels in words for a network that does not know them: a guess would swap its outputs."""
-    if o == 1:
-        return (
-            f"labels are {words[0]!r} and {words[1]!r}, and the network does not say for which of them its output is "
-            f"large; name it, outputs=[{words[1]!r}] or, on the command line, --outputs {shlex.quote(words[1])}."
-        )
-    shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
-    return (
-        f"labels are words ({shown}); pass outputs=[name of output 0, name of output 1, ...] in the order in which the "
-        f"network was trained (on the command line, --outputs NAME0 NAME1 ...), or labels as numbers, 0 to {o - 1}."
-    )

@@ -8,19 +8,27 @@ import numpy as np
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Part, Ranking, shortened
-from mlpoly.charts.terms import effect_map
+from mlpoly.charts.explanations import effect_map
 from mlpoly.features.monomials import interaction_effects
 from mlpoly.features.single_prediction import degree_name
 from mlpoly.features.term_table import Terms
 from mlpoly.pages.network.fits import ROUNDING, Fits
 from mlpoly.pages.network.subject import Subject, distinct
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.embedded import picture, ramp
-from mlpoly.pages.toolkit.grids import ranking_html
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import counted, number, percent
+from mlpoly.pages.toolkit.pictures import picture, ramp, ranking_html
 from mlpoly.pages.toolkit.plot import heat_maps
-from mlpoly.pages.toolkit.widgets import figure, formula, panels, picture_row, table, variable
+from mlpoly.pages.toolkit.widgets import (
+    counted,
+    element,
+    figure,
+    formula,
+    number,
+    panels,
+    percent,
+    picture_row,
+    table,
+    variable,
+)
 
 _WRITTEN = 10  # terms of a formula
 _RANKED, _PAIRS = 20, 8  # terms, and pairs of inputs, of a ranking
@@ -39,8 +47,7 @@ def one_for_each(name: str, subject: Subject, items: Sequence[tuple[int, Markup]
 
 def strongest_terms(subject: Subject, fits: Fits) -> dict[int, Terms]:
     """The strongest monomials, about the mean, of every output that is shown."""
-    center = subject.mean
-    return {i: fits.written.terms(output=i, names=subject.names, k=_RANKED, center=center) for i in fits.shown}
+    return {i: fits.written.terms(i, subject.names, _RANKED, subject.mean) for i in fits.shown}
 
 
 def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
@@ -112,17 +119,14 @@ def _factors(subject: Subject, inputs: Sequence[int]) -> list[Markup]:
 
 def terms_section(page: Page, subject: Subject, terms: Mapping[int, Terms]) -> None:
     """The strongest terms of every output as bars."""
-    items = []
-    for i, found in terms.items():
-        items.append((i, _ranking(found) or element("p", "This output is constant.")))
+    items = [(i, _ranking(found) or element("p", "This output is constant.")) for i, found in terms.items()]
     caption = (
         "The length of a bar is the effect of a term: its coefficient times its standard deviation under the inputs, "
         "in units of the output, red where more of it raises the output. Terms are correlated, so that their fractions "
         "of the variance need not add up to 100 %. Shorter bars than one in twenty-five of the longest are left out."
     )
-    page.section("terms", "Strongest terms", "Terms").add(
-        figure(one_for_each("terms-output", subject, items), caption),
-    )
+    section = page.section("terms", "Strongest terms", "Terms")
+    section.add(figure(one_for_each("terms-output", subject, items), caption))
 
 
 def _ranking(terms: Terms) -> Markup | None:
@@ -179,7 +183,5 @@ def interaction_section(page: Page, subject: Subject, fits: Fits) -> None:
     options: dict[str, Any] = {"names": subject.names, "k": _PAIRS, "center": subject.mean, "inputs": subject.inputs}
     found = [(i, _ranking(quadratic.terms(i, interactions=True, **options))) for i in fits.shown]
     ranked = [(i, bars or element("p", "This output has none.")) for i, bars in found]
-    section.add(
-        figure(one_for_each("pairs-output", subject, ranked), "The strongest pairs of inputs, by their effect.")
-    )
-    section.add(figure(heat_maps("plot-interactions", "Output", maps), caption))
+    pairs = figure(one_for_each("pairs-output", subject, ranked), "The strongest pairs of inputs, by their effect.")
+    section.add(pairs, figure(heat_maps("plot-interactions", "Output", maps), caption))

@@ -15,23 +15,29 @@ from mlpoly.pages.network.page import STYLE
 from mlpoly.pages.network.subject import Subject
 from mlpoly.pages.network.term_sections import formula_section, strongest_terms
 from mlpoly.pages.paper.viewer import banner, feature_viewer
-from mlpoly.pages.toolkit.grids import gallery_html
-from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import counted, listing, number, percent, span
 from mlpoly.pages.toolkit.page import Page, asset
+from mlpoly.pages.toolkit.pictures import gallery_html
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import LEGEND, facts, figure, options, panels, table, tiles, verdict
-from mlpoly.studies.paper.curves import (
-    DEGREES,
-    INPUTS,
-    ablation_chart,
-    accuracy_chart,
-    distance_chart,
-    fit_name,
-    spectrum_chart,
+from mlpoly.pages.toolkit.widgets import (
+    LEGEND,
+    counted,
+    element,
+    facts,
+    figure,
+    link,
+    listing,
+    number,
+    options,
+    panels,
+    percent,
+    span,
+    table,
+    tiles,
+    verdict,
 )
+from mlpoly.studies.paper import curves
 from mlpoly.studies.paper.figures import attack_gallery
-from mlpoly.studies.paper.results import Point, Results
+from mlpoly.studies.paper.results import Results
 
 _TITLE = "Neural networks as polynomials: the paper’s experiments, repeated"
 _EXAMPLES = 12  # predictions that are taken apart
@@ -95,7 +101,16 @@ def write_report(results: Results, path: Path, network: tuple[Subject, Fits] | N
     if results.attack:
         _attack(page, results, classes, (rows, columns))
     if results.claims:
-        _claims(page, results)
+        anchors = {section.anchor for section in page.sections}
+        checked = [
+            (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
+            for c in results.claims
+        ]
+        page.section("claims", "What the paper claims, and what was measured", "Claims").add(
+            "Each claim links to the figure that shows it. One that cannot be judged would need other data or longer "
+            "training.",
+            table(("Claim", "The paper says", "Measured here", "Holds?"), checked, stacked=True),
+        )
     page.rerun_section(results.about, Path(path).parent, _FILES)
     return page.write(path)
 
@@ -109,9 +124,8 @@ def _opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mar
     trained = f"For each of {counted(len(seeds), 'seed')}, a network" if len(seeds) > 1 else "A network"
     said = (
         f"This page repeats the experiments of Belrose and Rigg, “{_PAPER}” (2025). {trained} was trained on "
-        f"{data.get('name', 'images')}, and at "
-        f"{counted(len(steps), 'checkpoint')} it was replaced by the polynomials that are closest to it in mean "
-        "square, computed from its weights."
+        f"{data.get('name', 'images')}, and at {counted(len(steps), 'checkpoint')} it was replaced by the polynomials "
+        "that are closest to it in mean square, computed from its weights."
     )
     verdicts = [claim.holds for claim in results.claims]
     if verdicts:
@@ -148,6 +162,13 @@ def _opening(results: Results, classes: Sequence[str]) -> tuple[str, Markup, Mar
 def _curves(page: Page, results: Results) -> None:
     """Everything over training: figures 2 and 3, accuracy, degree spectrum."""
     if results.dynamics:
+        end, rows = max(p.step for p in results.dynamics), []
+        for degree, inputs in product(curves.DEGREES, curves.INPUTS):
+            fits = [p for p in results.dynamics if (p.step, p.degree, p.inputs) == (end, degree, inputs)]
+            if fits:
+                values = (math.fsum(getattr(p, field) for p in fits) / len(fits) for field in _COLUMNS)
+                rows.append((curves.fit_name(degree, inputs), *values))
+        means = "Means over the seeds. Accuracy and agreement with the network are on test images."
         caption = (
             f"{_BANDS} Circles with bars are samples, with two standard errors; under the mixture the lines are exact. "
             "Thin vertical lines mark steps 500, 1000 and 4000, between which the paper sees phases; step 0 stands one "
@@ -157,18 +178,18 @@ def _curves(page: Page, results: Results) -> None:
         page.section("fvu", "How far the polynomials are from the network", "Figure 2: FVU").add(
             "The fraction of the variance of the logits that a polynomial leaves unexplained, the FVU, is 0 for a "
             "perfect copy of the network and 1 for a constant.",
-            figure(plot("plot-fvu", distance_chart(results.dynamics, "fvu")), caption, "Figure 2"),
+            figure(plot("plot-fvu", curves.distance_chart(results.dynamics, "fvu")), caption, "Figure 2"),
             element("h3", "Every polynomial at the last checkpoint"),
-            _fit_table(results.dynamics),
+            table(("Polynomial", *_COLUMNS.values()), rows, means),
         )
         caption = f"{_BANDS} Bars are two standard errors; thin vertical lines as in Figure 2."
         page.section("kl", "The same in KL divergence", "Figure 3: KL").add(
             "A softmax turns logits into probabilities, and this is how far the polynomial’s are from the network’s: "
             "the mean of KL(softmax of the network ‖ softmax of the polynomial).",
-            figure(plot("plot-kl", distance_chart(results.dynamics, "kl")), caption, "Figure 3"),
+            figure(plot("plot-kl", curves.distance_chart(results.dynamics, "kl")), caption, "Figure 3"),
         )
     if results.training:
-        chart = accuracy_chart(results.training, results.dynamics)
+        chart = curves.accuracy_chart(results.training, results.dynamics)
         page.section("accuracy", "How often they are right", "Accuracy").add(
             "The accuracy of the networks, and of every polynomial in their place.",
             figure(plot("plot-accuracy", chart), f"{_BANDS} Polynomials are judged on the test images; {chart.note}."),
@@ -177,20 +198,8 @@ def _curves(page: Page, results: Results) -> None:
         page.section("spectrum", "How much of the network each degree explains", "Degree spectrum").add(
             "The variance of the logits, divided among polynomial degrees: it says in advance what a polynomial of "
             "any degree will leave unexplained. Under the mixture a part of it lies between the means of the classes.",
-            figure(plot("plot-spectrum", spectrum_chart(results.spectra)), f"{_BANDS} {LEGEND}"),
+            figure(plot("plot-spectrum", curves.spectrum_chart(results.spectra)), f"{_BANDS} {LEGEND}"),
         )
-
-
-def _fit_table(points: Sequence[Point]) -> Markup:
-    """All polynomials at the last checkpoint, means over the seeds."""
-    end, rows = max(p.step for p in points), []
-    for degree, inputs in product(DEGREES, INPUTS):
-        fits = [p for p in points if (p.step, p.degree, p.inputs) == (end, degree, inputs)]
-        if fits:
-            means = (math.fsum(getattr(p, field) for p in fits) / len(fits) for field in _COLUMNS)
-            rows.append((fit_name(degree, inputs), *means))
-    caption = "Means over the seeds. Accuracy and agreement with the network are on test images."
-    return table(("Polynomial", *_COLUMNS.values()), rows, caption)
 
 
 def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, int]) -> None:
@@ -204,28 +213,12 @@ def _attack(page: Page, results: Results, classes: list[str], shape: tuple[int, 
             "principal components of the images are the controls. The paper does not say which network it attacked; "
             "the curve in its code begins at the accuracy that this network has at about step 512, so that step is "
             "shown beside the last one.",
-            figure(plot("plot-ablation", ablation_chart(ablations, len(classes))), caption, "Figure 5"),
+            figure(plot("plot-ablation", curves.ablation_chart(ablations, len(classes))), caption, "Figure 5"),
         )
     shown = {f"step {a.step}": a.pictures for a in reversed(results.attack)}  # the first seed of every step
     items = [(step, gallery_html(attack_gallery(p, classes, shape))) for step, p in reversed(shown.items())]
-    section.add(
-        figure(
-            panels("ablated", "Network at", items),
-            "Images without these directions. Below each is the class that the network chooses, with ✓ where it is "
-            "right. All share one scale: black is ink, red is below zero.",
-            "Figure 4",
-        )
+    caption = (
+        "Images without these directions. Below each is the class that the network chooses, with ✓ where it is right. "
+        "All share one scale: black is ink, red is below zero."
     )
-
-
-def _claims(page: Page, results: Results) -> None:
-    anchors = {section.anchor for section in page.sections}
-    rows = [
-        (link(f"#{c.figure}", c.name) if c.figure in anchors else c.name, c.paper, c.measured, verdict(c.holds))
-        for c in results.claims
-    ]
-    page.section("claims", "What the paper claims, and what was measured", "Claims").add(
-        "Each claim links to the figure that shows it. One that cannot be judged would need other data or longer "
-        "training.",
-        table(("Claim", "The paper says", "Measured here", "Holds?"), rows, stacked=True),
-    )
+    section.add(figure(panels("ablated", "Network at", items), caption, "Figure 4"))

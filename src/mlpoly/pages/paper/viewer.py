@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mlpoly.pages.toolkit.embedded import island, pack_images, picture
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import number, rounded
-from mlpoly.pages.toolkit.widgets import choices, picture_row
+from mlpoly.pages.toolkit.pictures import island, pack_images, picture
+from mlpoly.pages.toolkit.widgets import choices, element, number, picture_row, rounded
 from mlpoly.studies.paper.results import FeatureStep
 
 _COLUMNS = 4  # eigenvectors of either sign

@@ -13,9 +13,7 @@ from markupsafe import Markup
 from mlpoly._version import __version__
 from mlpoly.extras import explain_missing
 from mlpoly.files import write_text
-from mlpoly.pages.toolkit.html import element, link
-from mlpoly.pages.toolkit.numbers import duration
-from mlpoly.pages.toolkit.widgets import command, options, table
+from mlpoly.pages.toolkit.widgets import command, duration, element, link, options, table
 
 
 def asset(package: str, name: str) -> str:
@@ -50,11 +48,6 @@ class Page:
     lead: list[Markup] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
 
-    @property
-    def maker(self) -> str:
-        """The library and its version."""
-        return f"mlpoly {self.version}".strip()
-
     def introduce(self, *parts: str | Markup) -> "Page":
         """Put parts below the title, above the sections; a plain string becomes a paragraph."""
         self.lead += [part if isinstance(part, Markup) else element("p", part, class_="lead") for part in parts]
@@ -80,10 +73,8 @@ class Page:
             names = [path.relative_to(folder).as_posix() for path in paths]
             links = (element("li", link(quote(name), name)) for name in names)
             section.add(element("h3", "Files beside this page"), element("ul", *links, class_="files"))
-        tables = []
-        for title, key in (("Option", "config"), ("Machine and versions", "machine")):
-            if about.get(key):
-                tables.append(table((title, ""), options(about[key])))
+        titles = {"config": "Option", "machine": "Machine and versions"}
+        tables = [table((title, ""), options(about[key])) for key, title in titles.items() if about.get(key)]
         seconds = {stage: float(s) for stage, s in (about.get("seconds") or {}).items()}
         if seconds:
             rows = [(stage, duration(s)) for stage, s in seconds.items()]
@@ -99,13 +90,9 @@ class Page:
             with explain_missing("a page with plots"):
                 from plotly.offline import get_plotlyjs  # an extra: pages without plots do without it
             scripts.insert(0, get_plotlyjs())
-        environment = Environment(
-            loader=PackageLoader("mlpoly.pages.toolkit", "assets"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-        )
         style = asset("mlpoly.pages.toolkit", "page.css") + self.style
+        look: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True}
+        environment = Environment(loader=PackageLoader("mlpoly.pages.toolkit", "assets"), **look)
         return environment.get_template("page.html").render(page=self, style=style, scripts=scripts)
 
     def write(self, path: str | Path) -> Path:

@@ -8,10 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from mlpoly.charts.chart import Area, Axis, Chart, Curve, HeatMap, Mark, Panel, Points, shortened
-from mlpoly.pages.toolkit.embedded import island
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import rounded
-from mlpoly.pages.toolkit.widgets import choices
+from mlpoly.pages.toolkit.pictures import island
+from mlpoly.pages.toolkit.widgets import choices, element, rounded
 
 _HEIGHT = 430  # pixels
 _TICK = 18  # letters of a name at the edge of a heat map
@@ -23,8 +21,8 @@ def plot(name: str, chart: Chart) -> Markup:
         panels = []
         for panel in chart.panels:
             log, linear = replace(panel.y, scale="log"), replace(panel.y, scale="linear", limits=(0.0, None))
-            panels += [replace(panel, y=log, choice=(*panel.choice, "logarithmic"))]
-            panels += [replace(panel, y=linear, choice=(*panel.choice, "linear"))]
+            for y, kind in ((log, "logarithmic"), (linear, "linear")):
+                panels.append(replace(panel, y=y, choice=(*panel.choice, kind)))
         chart = replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
     groups = [
         choices(f"{name}-{i}", legend, options)

@@ -1,16 +1,103 @@
-"""Building blocks of pages: tables, verdicts, numbers to remember, choices, commands, figures, formulas."""
+"""Building blocks of pages: elements, numbers as people read them, tables, choices, figures, formulas.
+
+Every text is escaped; only what is `markupsafe.Markup` already passes as it is. A number has few digits, a true minus
+sign, thin spaces between thousands, and no line break inside.
+"""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeGuard
 
-from markupsafe import Markup
-
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import number
+from markupsafe import Markup, escape
 
 LEGEND = "A click on a name in the legend hides it."
+_VOID = {"br", "hr", "img", "input", "meta"}
+_MINUS, _THIN, _FIXED = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_PERCENT = f"{_THIN}%"
+_MISSING = "–"
+
+
+def element(tag: str, /, *children: object, **attributes: object) -> Markup:
+    """Return an element with its children, which are escaped unless they are Markup.
+
+    The attributes ``class_="wide"`` and ``aria_label="..."`` become class and aria-label. True writes the name alone;
+    False and None leave the attribute out.
+    """
+    opening = Markup(tag)
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            name = key.rstrip("_").replace("_", "-")
+            opening += Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, value)
+    closing = Markup() if tag in _VOID else Markup(f"</{tag}>")
+    return Markup("<{}>{}{}").format(opening, Markup().join(map(escape, children)), closing)
+
+
+def link(address: str, *children: object, **attributes: object) -> Markup:
+    """Return a link to an anchor of the page or to a file beside it; an address with a scheme is refused."""
+    if ":" in address.split("/")[0] or address.startswith("//"):
+        raise ValueError(f"the address {address!r} leaves the page; give an anchor (#name) or a relative path.")
+    return element("a", *children, href=address, **attributes)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a number to some significant digits; a power of ten if it is tiny or huge, a dash if it is not finite."""
+    if not math.isfinite(value):
+        return _MISSING
+    size = abs(value)
+    if size != 0 and not 1e-4 <= size < 1e7:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}{_FIXED}×{_FIXED}10{str(int(exponent)).translate(_RAISED)}".replace("-", _MINUS)
+    if size >= 10**digits or value == int(value):
+        return f"{value:,.0f}".replace(",", _THIN).replace("-", _MINUS)
+    return f"{value:#.{digits}g}".rstrip(".").replace("-", _MINUS)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Return a number with its sign, whichever it is."""
+    return f"+{number(value, digits)}" if value > 0 else number(value, digits)
+
+
+def percent(value: float, decimals: int | None = 1) -> str:
+    """Return a fraction as a percentage; None for decimals gives three significant digits."""
+    if not math.isfinite(value):
+        return _MISSING
+    return (number(100 * value) if decimals is None else f"{100 * value:.{decimals}f}") + _PERCENT
+
+
+def span(values: Iterable[float], show: Callable[[float], str] = number) -> str:
+    """Return the range of several numbers, as "0.011 to 0.013" or "2 to 3 %"; one number where all read the same."""
+    finite = [v for v in values if math.isfinite(v)]
+    if not finite:
+        return _MISSING
+    low, high = show(min(finite)), show(max(finite))
+    return low if low == high else f"{low.removesuffix(_PERCENT)} to {high}"
+
+
+def rounded(values: Iterable[float], digits: int = 4) -> list[float]:
+    """Return values to the few digits that a page shows, for the data of its scripts."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if not math.isfinite(seconds):
+        return _MISSING
+    size, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    return f"{number(seconds / size)}{_THIN}{unit}"
+
+
+def listing(items: Sequence[object]) -> str:
+    """Return several things in a sentence: "a", "a and b", "a, b and c"."""
+    names = [str(item) for item in items]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 seed", "3 seeds"."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def table(
@@ -64,11 +151,11 @@ def verdict(holds: bool | None) -> Markup:
 
 def tiles(items: Sequence[tuple[str, str, str]]) -> Markup:
     """Return numbers to remember: each a value, its name and a remark."""
-    blocks = []
-    for value, name, remark in items:
-        shown = element("dd", value, class_="value"), element("dd", remark, class_="remark")
-        blocks.append(element("div", element("dt", name), *shown))
-    return element("dl", *blocks, class_="tiles")
+    blocks = (
+        (element("dt", name), element("dd", value, class_="value"), element("dd", remark, class_="remark"))
+        for value, name, remark in items
+    )
+    return element("dl", *(element("div", *block) for block in blocks), class_="tiles")
 
 
 def facts(items: Mapping[str, str]) -> Markup:
@@ -88,10 +175,8 @@ def choices(name: str, legend: str, labels: Sequence[object], chosen: int = 0) -
 
     The value of each is its place, "0", "1", ...
     """
-    buttons = []
-    for i, label in enumerate(labels):
-        radio = element("input", type="radio", name=name, value=i, checked=i == chosen)
-        buttons.append(element("label", radio, element("span", label)))
+    radios = (element("input", type="radio", name=name, value=i, checked=i == chosen) for i in range(len(labels)))
+    buttons = (element("label", *each) for each in zip(radios, (element("span", x) for x in labels), strict=True))
     return element("fieldset", element("legend", legend), *buttons, class_="choices")
 
 

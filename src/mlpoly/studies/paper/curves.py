@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from mlpoly.charts.chart import Area, Axis, Chart, Curve, Dash, Mark, Panel, Points, degree_colour
-from mlpoly.pages.toolkit.numbers import listing, percent
+from mlpoly.pages.toolkit.widgets import listing, percent
 from mlpoly.studies.paper.results import Ablation, Point, Spectrum, TrainingPoint
 
 MODELS = {"network": "black", "linear": "orange", "quadratic": "blue"}  # and their colours

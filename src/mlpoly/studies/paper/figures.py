@@ -11,7 +11,7 @@ from mlpoly.charts.chart import Chart, Gallery, Picture
 from mlpoly.charts.matplotlib import draw
 from mlpoly.charts.style import save_figure
 from mlpoly.files import make_folder
-from mlpoly.pages.toolkit.numbers import signed
+from mlpoly.pages.toolkit.widgets import signed
 from mlpoly.studies.paper.class_features import align
 from mlpoly.studies.paper.curves import ablation_chart, accuracy_chart, distance_chart, spectrum_chart
 from mlpoly.studies.paper.results import AttackPictures, FeatureStep, Results

@@ -5,7 +5,7 @@ const Page = (() => {
   const data = (name) => JSON.parse(document.getElementById(name).textContent);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // ColorBrewer's RdBu from blue to red, the same stops as in embedded.py.
+  // ColorBrewer's RdBu from blue to red, the same stops as in pictures.py.
   const stops = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
     .split(" ").map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   const palette = Array.from({ length: 255 }, (_, level) => {

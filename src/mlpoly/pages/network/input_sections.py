@@ -1,28 +1,28 @@
-"""Which inputs of a table matter, and how: the first words of the page, and its first section."""
+"""Which inputs of a table matter, and how: the first words of the page, and its first sections."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from mlpoly.charts.chart import Part, Ranking, shortened
+from mlpoly.charts.chart import Chart, Part, Ranking, shortened
 from mlpoly.inputs import Gaussian, Gaussians
 from mlpoly.measures import AdditiveModel, Sensitivity, additive, sensitivity
 from mlpoly.networks import Layer, check_network
-from mlpoly.pages.network.fits import Fits
-from mlpoly.pages.network.subject import Subject, distinct
-from mlpoly.pages.network.summary import describe_inputs, missed
-from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.grids import ranking_html
-from mlpoly.pages.toolkit.numbers import listing, number, percent
-from mlpoly.pages.toolkit.widgets import figure
+from mlpoly.pages.network.fits import Fits, missed
+from mlpoly.pages.network.subject import Subject, describe_inputs, distinct
+from mlpoly.pages.toolkit import Page, plot
+from mlpoly.pages.toolkit.pictures import ranking_html
+from mlpoly.pages.toolkit.widgets import figure, listing, number, percent, table
 from mlpoly.polynomials import to_dense
 from mlpoly.records import replace
+from mlpoly.scores import fvu_of_outputs
 
 _MOST = 100  # inputs of a table; more are pixels or the like
 _GROUPS = 9  # inputs with a Shapley effect of their own, which needs all sets of them
 _UNITS = 256  # hidden units up to which these sets are asked of the network itself
 _NAMED, _SMALL = 3, 0.05  # inputs of the first sentence, and what the last of them has to explain
 _OTHERS, _SHORT = "all other inputs", 0.01  # effects below that, beside the largest, are left out
+_CURVES = 8  # of an output
 _BEND = 0.2  # of the way up: a curve that comes down by less is said to rise
 
 
@@ -129,3 +129,36 @@ def importance_section(page: Page, importance: Importance) -> None:
             f"Shapley effects, in percent of the variance of all outputs together, under the Gaussian: of {whose}.",
         ),
     )
+
+
+def shape_section(page: Page, subject: Subject, fits: Fits, model: AdditiveModel, on_rows: bool) -> None:
+    """Curves of the strongest inputs and what all of them explain, for tables."""
+    section = page.section("shapes", "One curve for each input", "Curves")
+    where = "on the rows of data" if on_rows else f"under {describe_inputs(subject.inputs)}, in closed form"
+    weight = np.asarray(model.variance) / np.sum(model.variance)
+    said = (
+        "The closest sum of functions of one input each. The inputs may be correlated: what two of them have in common "
+        f"is not counted twice. Of the variance of the outputs {where}, it explains "
+        f"{percent(float(model.additive @ weight), None)}"
+    )
+    if not on_rows:
+        left = float(fvu_of_outputs(fits.values, np.asarray(model(fits.rows))))
+        said += f"; on the rows of data themselves, {percent(1 - left, None)}"
+    how = "exact" if not on_rows and isinstance(subject.inputs, Gaussian) else "polynomials of degree 8"
+    section.add(f"{said}. The rest is interactions. The curves are {how}.")
+    caption = (
+        "What each input adds to an output, over three standard deviations on either side of its mean, the strongest "
+        "first. Grey: the density of the input."
+    )
+    strength = np.sum(np.asarray(model.importance) ** 2, axis=1)
+    strongest: list[int | str] = [int(i) for i in np.argsort(-strength, kind="stable")[:_CURVES] if strength[i] > 0]
+    panels = []
+    for name, i in zip(distinct(shortened(subject.outputs[i], 24) for i in fits.shown), fits.shown, strict=True):
+        drawn = model.chart(inputs=strongest, output=i).panels
+        names = distinct(panel.choice[0] for panel in drawn)
+        panels += [replace(panel, choice=(name, own)) for panel, own in zip(drawn, names, strict=True)]
+    chart = Chart("Functions of one input each", panels, ("Output", "Input"))
+    section.add(figure(plot("plot-shapes", chart), caption))
+    if len(fits.shown) > 1:
+        rows = [(shortened(subject.outputs[i], 60), percent(float(model.additive[i]), None)) for i in fits.shown]
+        section.add(table(["Output", f"Explained by the curves {where}"], rows))

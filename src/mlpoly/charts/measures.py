@@ -1,4 +1,4 @@
-"""Measures, moments and their errors, spectra, similarities and sensitivities, as bars and points."""
+"""Measures, moments, spectra, similarities and sensitivities as bars and points; fits iteration by iteration."""
 
 from typing import Literal
 
@@ -6,13 +6,27 @@ import numpy as np
 
 from mlpoly.arrays import Array, as_integer, check_output, check_shape, scalar, to_numpy
 from mlpoly.certificates import Certificate
-from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, Part, Points, Ranking, chart_of, minus, shortened
+from mlpoly.charts.chart import (
+    Axis,
+    Bars,
+    Chart,
+    Curve,
+    Panel,
+    Part,
+    Points,
+    Ranking,
+    chart_of,
+    curve_chart,
+    minus,
+    shortened,
+)
+from mlpoly.fitting.report import FitReport
 from mlpoly.measures.compare import Comparison
 from mlpoly.measures.degree_spectrum import DegreeSpectrum
 from mlpoly.measures.second_moments import SecondMoment
 from mlpoly.measures.sensitivity import Sensitivity
 from mlpoly.measures.similarity import Similarity
-from mlpoly.propagation import LayerMoments
+from mlpoly.propagation import LayerMoments, Propagation
 from mlpoly.scores import FVU, Estimate
 from mlpoly.tables import output_label
 
@@ -25,6 +39,7 @@ _MEASURES = {
 }
 _STEP = 4  # places of a group of inputs: three bars and a gap
 _LETTERS = 84  # in a row below the bars
+_DOUBTFUL = 0.05  # the excess above which moments need a check on samples
 
 
 @chart_of.register
@@ -188,3 +203,42 @@ def certificate_chart(found: Certificate, values: Array | None = None, title: st
     x = Axis("output", ticks=ticks, limits=(-1.0, float(step * o)))
     panel = Panel(marks, x, Axis(guides=[(0.0, "")], limits=finite), title)
     return Chart("Certified and attained ranges of the outputs", [panel])
+
+
+@chart_of.register
+def fit_chart(report: FitReport, title: str = "") -> Chart:
+    """What a fit minimised, after each iteration; a line marks the step that fine-tuning kept."""
+    if not report.history:
+        raise ValueError(f"there is no history to draw: {report.method} took no iterations.")
+    numbers, values = ([row[i] for row in report.history] for i in (0, 1))
+    kept = report.details.get("best_step")
+    name = "KL divergence, nats" if "kl" in report.details else "fraction of variance unexplained"
+    scale = Axis("misfit" if kept is None else name, scale="log" if min(values) > 0 else "linear")
+    if kept is None:
+        axes, title = (Axis("iteration"), scale), title or "Misfit of the answer"
+        return curve_chart("Misfit after each iteration", numbers, values, axes, title)
+    axes, title = (Axis("step", guides=[(float(kept), "")]), scale), title or f"Fine-tuning, best at step {kept}"
+    return curve_chart("Score on held-out samples by step", numbers, values, axes, title)
+
+
+@chart_of.register
+def propagation_chart(behind: Propagation, title: str = "") -> Chart:
+    """Mean and spread of the values behind each layer and, in a panel of its own, what the closure ignores."""
+    layers = Axis.numbered("layer", len(behind))  # as in `behind[0]` and its table
+    numbers = list(range(len(behind)))
+    means = [float(np.sqrt(np.mean(to_numpy(layer.mean) ** 2))) for layer in behind]
+    spreads = [float(np.sqrt(np.mean(np.diagonal(to_numpy(layer.cov))))) for layer in behind]
+    excess = [scalar(layer.excess) for layer in behind]
+    sizes = [
+        Curve("means", numbers, means, colour="orange", dash="dash", dots=True),
+        Curve("standard deviations", numbers, spreads, colour="blue", dots=True),
+    ]
+    size = Axis("root mean square over outputs", limits=(0.0, None))
+    guide = [(_DOUBTFUL, "check")] if max(excess) > _DOUBTFUL / 4 else []
+    error = Axis("error of means, in std of units", limits=(0.0, None), guides=guide)
+    missed = Curve("excess", numbers, excess, colour="black", dash="dot", dots=True)
+    panels = [
+        Panel(sizes, layers, size, title or "Values behind each layer"),
+        Panel([missed], layers, error, "What the closure ignores"),
+    ]
+    return Chart("Values behind each layer", panels)

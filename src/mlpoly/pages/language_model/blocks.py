@@ -10,10 +10,8 @@ from mlpoly.lm.conversion.conversion import BlockErrors
 from mlpoly.lm.evaluation.losses import Loss
 from mlpoly.lm.reading.block_spectra import BlockSpectrum
 from mlpoly.pages.toolkit import Page
-from mlpoly.pages.toolkit.html import element
-from mlpoly.pages.toolkit.numbers import percent
 from mlpoly.pages.toolkit.plot import plot
-from mlpoly.pages.toolkit.widgets import LEGEND, figure, table
+from mlpoly.pages.toolkit.widgets import LEGEND, element, figure, percent, table
 
 _KINDS = {"closed form": "closed_form", "held-out text": "held_out"}  # and the field of BlockErrors
 _COLUMNS = _KINDS | {"without the bound": "held_out_unbounded", "typical token": "typical"}
@@ -33,9 +31,9 @@ def fits_section(page: Page, fits: Sequence[BlockErrors]) -> None:
     for kind, key in _KINDS.items():
         for degree in degrees:
             values = {fit.block: getattr(fit, key) for fit in fits if fit.degree == degree}
-            sampled = kind == "held-out text"
-            name = f"degree {degree}" + (", held out" if sampled else "")
-            curves[kind] += _curve(name, values, blocks, degree_colour(degree), sampled)
+            held_out = kind == "held-out text"
+            name = f"degree {degree}" + ", held out" * held_out
+            curves[kind] += _curve(name, values, blocks, degree_colour(degree), held_out)
     shown = {"both": [*curves["closed form"], *curves["held-out text"]]} | curves
     axes = _block_axis(blocks), Axis("fraction of variance unexplained", "FVU")
     panels = [Panel(marks, *axes, choice=(kind,)) for kind, marks in shown.items() if marks]
@@ -107,10 +105,8 @@ def spectra_section(page: Page, spectra: Sequence[BlockSpectrum]) -> None:
     blocks = [spectrum.block for spectrum in spectra]
     bars = degree_bars([(*spectrum.fractions, spectrum.rest) for spectrum in spectra], blocks)
     x, y = _block_axis(blocks), Axis("fraction of the variance", "fraction", percent=True, limits=(0.0, 1.0))
-    panels = [
-        Panel(bars, x, y, choice=("all",)),
-        Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",)),
-    ]
+    higher = Panel(bars[1:], x, replace(y, limits=(0.0, None)), choice=("above degree 1",))
+    panels = [Panel(bars, x, y, choice=("all",)), higher]
     chart = Chart("Fractions of every block's variance by degree", panels, ("Degrees",))
     page.section("spectrum", "How much of each block each degree explains", "Degree spectrum").add(
         "The variance of a block’s outputs under the Gaussian of its inputs, divided among polynomial degrees: it "
