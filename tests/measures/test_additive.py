@@ -311,7 +311,7 @@ def test_pairs_are_pure():
         ("degree", lambda: mp.additive(NET, G, degree=0), ValueError, "degree"),
         ("dimension", lambda: mp.additive(NET, MIX), ValueError, "inputs have dimension 3"),
         ("name", lambda: mp.additive(NET, G).shape("age"), ValueError, "age", "names"),
-        ("index", lambda: mp.additive(NET, G).shape(4), ValueError, "input 4", "numbered"),
+        ("index", lambda: mp.additive(NET, G).shape(4), ValueError, "index 4", "numbered"),
         ("pairs of data", lambda: mp.additive(NET, G.sample(9), pairs=1), ValueError, "pairs", "Gaussian"),
         ("pairs of one", lambda: mp.additive(NET, G, pairs=[(0,)]), ValueError, "pairs", r"\[\(0, 1\)"),
         ("no pairs", lambda: mp.additive(NET, G).pair(0, 1), ValueError, "x0 and x1", "pairs are"),

@@ -2,15 +2,15 @@
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, namespace, no_gradients
+from mlpoly.arrays import Array, add_at, namespace, no_gradients
 from mlpoly.arrays.checks import as_integer, check_finite
-from mlpoly.arrays.placement import cast_like, constant, rounding_error, take_rows, to_numpy, widen
+from mlpoly.arrays.placement import cast_like, constant, eye, rounding_error, scalar, take_rows, to_numpy, widen
 from mlpoly.features.quadratic_part import QuadraticPart, check_part, gram, quadratic_part, signs, times_root
-from mlpoly.features.term_search import descend, matching_pursuit
 from mlpoly.inputs import Gaussian, inputs_of
 from mlpoly.polynomials import Polynomial, RidgePolynomial
 from mlpoly.progress_bars import progress_bar
@@ -119,36 +119,26 @@ def decompose(poly: Polynomial, k: int, inputs: Any = None) -> QuadraticDecompos
         if not energy > (_ROUNDING * rounding_error(poly.prototype) * _size(poly, gaussian)) ** 2:
             raise ValueError("the part of degree 2 of poly is zero, up to rounding, so there is nothing to decompose.")
         a, targets = part.squares()
-        places, _ = matching_pursuit(a, targets, energy, k)
+        places, _ = _matching_pursuit(a, targets, energy, k)
         best = _ordered(part, take_rows(a, places), energy)
-        if 1 - best.explained[-1] > 100 * rounding_error(a):  # the neurons' own directions are not the whole part
+        if 1 - best[2][-1] > 100 * rounding_error(a):  # the neurons' own directions are not the whole part
             with progress_bar("Terms of the quadratic part", _STEPS) as update:
                 done = itertools.count(1)
-                moved = descend(part, best.a, energy, _STEPS, _PENALTY, lambda: update(next(done), ""))
-            best = max(best, _ordered(part, moved, energy), key=lambda terms: terms.explained[-1])
-    return QuadraticDecomposition(
-        writes=best.writes,
-        vectors=best.a * signs(best.a),
-        explained=constant(np.minimum(best.explained, 1.0), best.a),
-        inputs=gaussian,
-        residual=max(0.0, 1 - float(best.explained[-1])),
-    )
+                moved = _descend(part, best[0], energy, lambda: update(next(done), ""))
+            best = max(best, _ordered(part, moved, energy), key=lambda terms: terms[2][-1])
+    vectors, writes, explained = best
+    fractions = constant(np.minimum(explained, 1.0), vectors)
+    residual = max(0.0, 1 - float(explained[-1]))
+    return QuadraticDecomposition(writes, vectors * signs(vectors), fractions, gaussian, residual)
 
 
-class _OrderedTerms(NamedTuple):
-    """Terms in the order of what they explain, with their optimal writes."""
-
-    a: Array
-    writes: Array
-    explained: np.ndarray
-
-
-def _ordered(part: QuadraticPart, a: Array, energy: float) -> _OrderedTerms:
+def _ordered(part: QuadraticPart, a: Array, energy: float) -> tuple[Array, Array, np.ndarray]:
+    """Terms in the order of what they explain, (r, d), with their optimal writes (r, o), and what they explain (r,)."""
     targets, _ = part.along(a)
-    order, explained = matching_pursuit(a, targets, energy, int(a.shape[0]))
+    order, explained = _matching_pursuit(a, targets, energy, int(a.shape[0]))
     a, targets = take_rows(a, order), widen(take_rows(targets, order))
     inner = widen(gram(a))
-    return _OrderedTerms(a, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained)
+    return a, cast_like(namespace(inner=inner).linalg.solve(inner, targets), a), explained
 
 
 def _size(poly: Polynomial, inputs: Gaussian) -> float:
@@ -156,3 +146,69 @@ def _size(poly: Polynomial, inputs: Gaussian) -> float:
     mean = cast_like(inputs.mean, poly.prototype)
     value, slopes = widen(poly(mean)), times_root(widen(poly.gradient(mean)), widen(inputs.root))
     return math.sqrt(float((value**2).sum() + (slopes**2).sum()))
+
+
+def _matching_pursuit(a: Array, targets: Array, energy: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose terms one after another, each the one that explains most together with those before.
+
+    Candidates are a_i a_i' for rows (m, d), with inner products `targets` (m, o) with the part, whose squared norm is
+    `energy`. Returned are the chosen ones (r,), and the fractions (r,) that the first 1, ..., r explain. Orthogonal
+    matching pursuit, by a Cholesky factorisation of the Gram matrix that computes only the columns of chosen terms; it
+    ends early when what is left is rounding, or when all others depend on the chosen ones.
+    """
+    xp, eps = namespace(a=a), rounding_error(a)
+    left = widen(xp.vecdot(a, a) ** 2)  # of each candidate's own norm
+    floor, rest = eps**0.5 * left, widen(targets)
+    count = min(count, int(a.shape[0]))
+    factor = constant(np.zeros((count, a.shape[0])), rest)
+    chosen: list[int] = []
+    gains: list[float] = []
+    for step in range(count):
+        usable = left > floor
+        gain = xp.where(usable, xp.vecdot(rest, rest) / xp.where(usable, left, 1.0), -1.0)
+        here = np.asarray([int(xp.argmax(gain))])
+        best = scalar(take_rows(gain, here)[0]) / energy
+        if best <= eps**1.5 and chosen:  # rounding, over a norm that may be as small as its root
+            break
+        chosen.append(int(here[0]))
+        gains.append(best)
+        column = widen((a @ take_rows(a, here)[0, :]) ** 2)
+        column = column - take_rows(factor.T, here)[0, :] @ factor
+        column = column * take_rows(left, here)[0] ** -0.5
+        factor = add_at(factor, (step, ...), column)
+        rest = rest - column[:, None] * (take_rows(rest, here) * take_rows(left, here)[0] ** -0.5)
+        left = left - column * column
+    return np.asarray(chosen, dtype=np.int64), np.cumsum(gains)
+
+
+def _descend(part: QuadraticPart, a: Array, energy: float, step: Callable[[], None]) -> Array:
+    """Move unit directions a (r, d) to explain more, by L-BFGS on the energy that the best writes explain.
+
+    With Gram matrix K of the terms a_i a_i' and inner products B with the part, that is tr B'(K + penalty)^-1 B. `step`
+    is called after each iteration.
+    """
+    from scipy.optimize import minimize  # takes a moment to import
+
+    ridge = max(_PENALTY, 10 * rounding_error(a)) * eye(int(a.shape[0]), widen(a))  # two terms may meet
+
+    def directions(flat: np.ndarray) -> tuple[Array, np.ndarray]:
+        rows = flat.reshape(tuple(a.shape))
+        sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+        return constant(rows / sizes, a), sizes
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        a, sizes = directions(flat)
+        xp = namespace(a=a)
+        inner, seen = part.along(a)
+        writes = xp.linalg.solve(widen(gram(a)) + ridge, widen(inner))
+        explained = float((widen(inner) * writes).sum())
+        weights = cast_like(writes, a)
+        slopes = 4 * (part.slopes(weights, seen) - ((weights @ weights.T) * (a @ a.T)) @ a)
+        rows, gradient = flat.reshape(sizes.shape[0], -1) / sizes, to_numpy(slopes).astype(np.float64)
+        gradient = (gradient - rows * np.sum(gradient * rows, axis=1, keepdims=True)) / sizes  # along the sphere
+        return -explained / energy, -gradient.ravel() / energy
+
+    start = to_numpy(a).astype(np.float64).ravel()
+    options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "ftol": 10 * rounding_error(a), "gtol": 1e-9}
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", callback=lambda _: step(), options=options)
+    return directions(optimum.x)[0]

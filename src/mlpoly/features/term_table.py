@@ -1,4 +1,4 @@
-"""The strongest terms of a polynomial as a table."""
+"""The terms of a polynomial: the strongest as a table, and all of them as text and SymPy expressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mlpoly.arrays import Array, to_numpy, widen
-from mlpoly.arrays.checks import (
-    as_float_array,
-    as_integer,
-    check_columns,
-    check_finite,
-    check_names,
-    check_output,
-    check_shape,
-)
-from mlpoly.features.monomials import Weights, count_monomials, highest_degree, monomial_spread, strongest
+from mlpoly.arrays import Array, as_float_array, as_integer, readable, to_numpy, widen
+from mlpoly.arrays.checks import check_columns, check_finite, check_names, check_output, check_shape
+from mlpoly.extras import library
+from mlpoly.features.monomials import check_count, count_monomials, highest_degree, in_order, monomial_spread, strongest
 from mlpoly.inputs import Gaussians, Inputs, Samples, inputs_of
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import map_arrays, replace
@@ -24,6 +17,8 @@ from mlpoly.tables import Plottable, Table, Tabular, output_label
 
 _CANCEL = "Terms of x cancel one another far from x = 0; terms(center='mean') are about the mean of the inputs."
 _DRAWS = 2**16  # for the variance of polynomials that have no closed form
+_MOST = 100_000  # monomials of a SymPy expression
+_WRITTEN, _OUTPUTS = 24, 3  # most monomials, and outputs, of a polynomial that is written out
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,17 @@ def strongest_terms(
     about = one if origin is None else one.in_units(1.0, -origin)
     spread = monomial_spread(under, np.zeros(poly.dim_in) if origin is None else origin)
     total, error = _variance(one, under)
+
+    def weights(lead: tuple[int, ...], degree: int) -> np.ndarray:
+        """Standard deviations of monomials; zero for powers of one input where interactions are ranked."""
+        kept = spread(lead, degree) * (degree > 1 or not interactions)
+        if interactions and degree > 1 and len(set(lead)) < 2:
+            places = np.asarray(lead[:1] or range(len(kept)))
+            kept[places, places] = 0.0
+        return kept
+
     terms = []
-    for effect, factors, coefficient in strongest(about, _between(spread) if interactions else spread, k, limit):
+    for effect, factors, coefficient in strongest(about, weights, k, limit):
         fraction = effect**2 / total if total > 0 else float("nan")
         terms.append(Term(factors, monomial_name(factors, labels), coefficient, effect, fraction))
     constant = float(about.coefficients().constant[0])
@@ -126,19 +130,6 @@ def strongest_terms(
     count = count_monomials(poly.dim_in, limit) - (poly.dim_in * limit if interactions else 0)
     title = output_label(index, poly.dim_out, poly.output_names)
     return Terms(tuple(terms), index, labels, constant, count, origin, title, error, interactions, limit, poly.degree)
-
-
-def _between(spread: Weights) -> Weights:
-    """The weights of products of different inputs, and zero for powers of one input."""
-
-    def weights(lead: tuple[int, ...], degree: int) -> np.ndarray:
-        kept = spread(lead, degree) * (degree > 1)
-        if degree > 1 and len(set(lead)) < 2:
-            places = np.asarray(lead[:1] or range(len(kept)))
-            kept[places, places] = 0.0
-        return kept
-
-    return weights
 
 
 def single_output(poly: Polynomial, output: int | str | Array) -> Polynomial:
@@ -198,3 +189,43 @@ def _variance(one: Polynomial, inputs: Any) -> tuple[float, float]:
     means, variances = np.array([one.moments(g) for g in inputs.components])[..., 0].T
     weights = np.asarray(inputs.weights, dtype=np.float64)
     return float(weights @ (variances + (means - weights @ means) ** 2)), 0.0
+
+
+def sympy_expression(
+    poly: Polynomial, output: int | str | Array, names: Sequence[str] | None, digits: int | None = None
+) -> Any:
+    """Return the SymPy expression; the arguments are those of `Polynomial.to_sympy`."""
+    sympy = library("sympy", "sympy", "to_sympy")
+    labels = input_names(poly, names)
+    check_count(poly, _MOST, "poly.terms(k=...) lists the strongest, poly.truncate(2) has fewer")
+    symbols, one = [sympy.Symbol(name) for name in labels], single_output(poly, output)
+    precision = 15 if digits is None else as_integer("digits", digits, 1)
+    constant = sympy.Float(float(one.coefficients().constant[0]), precision)
+    products = (
+        sympy.Mul(sympy.Float(c, precision), *(symbols[i] for i in factors)) for c, factors in in_order(one) if c
+    )
+    return sympy.Add(constant, *products)
+
+
+def text_formula(poly: Polynomial) -> str:
+    """One line for each output if the polynomial is small and its values can be read, otherwise its repr."""
+    small = count_monomials(poly.dim_in, poly.degree) <= _WRITTEN and poly.dim_out <= _OUTPUTS
+    if not small or not readable(poly.prototype):
+        return repr(poly)
+    names, lines = input_names(poly, None), []
+    for i in range(poly.dim_out):
+        one = single_output(poly, i)
+        constant = (float(one.coefficients().constant[0]), ())
+        written = _sum([constant, *(term for term in in_order(one) if term[0])], names)
+        lines.append(f"{'p' if poly.dim_out == 1 else f'p{i}'} = {written}")
+    return "\n".join(lines)
+
+
+def _sum(terms: Sequence[tuple[float, tuple[int, ...]]], names: Sequence[str]) -> str:
+    """Terms with their signs between them; coefficients of four digits."""
+    minus, written = "\N{MINUS SIGN}", ""
+    for i, (coefficient, factors) in enumerate(terms):
+        sign = minus if coefficient < 0 else "+" if i else ""
+        number = f"{abs(coefficient):.4g}".replace("-", minus)
+        written += (f" {sign} " if i else sign) + f"{number} {monomial_name(factors, names)}".rstrip()
+    return written

@@ -119,12 +119,12 @@ def _moments(given: ConditionalMean, at: Array, tolerance: float) -> tuple[Array
     means, variances = [], []
     for rows in chunks(at.shape[0], size):
         some = at[rows, :]
-        weights = posterior(given.weights, given.components, some) if len(parts) > 1 else None
         each = [(given._means[c](some)[:, 0, :], part.variance(given.components[c].mean(some), tolerance))
                 for c, part in enumerate(parts)]  # fmt: skip
-        if weights is None:
+        if len(each) == 1:
             mean, variance = each[0]
         else:
+            weights = posterior(given.weights, given.components, some)
             mean = sum(weights[:, c : c + 1] * m for c, (m, _) in enumerate(each))
             variance = sum(weights[:, c : c + 1] * (v + (m - mean) ** 2) for c, (m, v) in enumerate(each))
         means.append(mean)

@@ -2,24 +2,15 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mlpoly.arrays import Array, as_integer, chunks, differentiated, namespace, no_gradients, readable, safe_root
 from mlpoly.arrays.host import by_value
 from mlpoly.arrays.placement import cast_like, cast_result, rounding_error, scalar
 from mlpoly.errors import DataWarning
 from mlpoly.fitting.deep.expansion import fit_expansion
-from mlpoly.inputs import (
-    Gaussian,
-    Gaussians,
-    Independent,
-    Inputs,
-    InputsLike,
-    Samples,
-    as_inputs,
-    check_order,
-    checked_inputs,
-)
+from mlpoly.inputs import Gaussian, Gaussians, Independent, Inputs, InputsLike, Samples, as_inputs
+from mlpoly.inputs.resolve import check_order, checked_inputs
 from mlpoly.measures.functions import check_functions, checked_data, gaussians, outputs_of
 from mlpoly.moments import Expansion, common, inner
 from mlpoly.networks import Layer, Network, check_network
@@ -91,12 +82,11 @@ def fvu(
         return _on_grids(layer, poly, checked_inputs(layer, inputs), finest)
     if not isinstance(layer, Layer) or not poly.closed_form or not isinstance(inputs, Gaussians):
         return _by_draws(layer, poly, inputs, as_integer("draws", draws, 2), as_integer("seed", seed, 0))
-    parts = [(w, _gap(layer, poly, g)) for w, g in gaussians(layer, inputs, traced=True)]
-    whole = _Gap(*[sum(w * gap[i] for w, gap in parts) for i in range(len(_Gap._fields))])
-    mean, missed, squares, bound = whole.mean, whole.missed, whole.squares, whole.bound
-    variance = whole.variance + sum(w * (gap.mean - mean) ** 2 for w, gap in parts)  # within and between the Gaussians
+    parts = [(w, _moments(layer, poly, g)) for w, g in gaussians(layer, inputs, traced=True)]
+    mean, variance, missed, squares, bound, rounding = (sum(w * part[i] for w, part in parts) for i in range(6))
+    variance = variance + sum(w * (part[0] - mean) ** 2 for w, part in parts)  # within and between the Gaussians
     xp = namespace(variance=variance)
-    variance = xp.where(variance > whole.rounding, variance, 0.0)
+    variance = xp.where(variance > rounding, variance, 0.0)
     error = replace(unexplained(mean, variance, missed, squares), bound=xp.sum(bound) / xp.sum(variance))
     return _beside_data(map_arrays(error, lambda a: cast_result(a, layer.prototype)), layer, poly, inputs)
 
@@ -134,19 +124,8 @@ def _beside_data(error: FVU, net: Network, poly: Polynomial, inputs: Any) -> FVU
     return replace(error, data=data)
 
 
-class _Gap(NamedTuple):
-    """Moments under one Gaussian of a network f and of its difference from a polynomial p, (o,) each."""
-
-    mean: Array  # E[f]
-    variance: Array  # Var[f]
-    missed: Array  # E[f - p]
-    squares: Array  # E[(f - p)^2]
-    bound: Array  # on the truncation error of `variance` and `squares`
-    rounding: Array  # a variance below this is zero
-
-
-def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
-    """Moments of a network and of its difference from any polynomial.
+def _moments(net: Layer, poly: Polynomial, inputs: Gaussian) -> tuple[Array, ...]:
+    """E[f], Var f, E[f - p], E[(f - p)^2], a bound on their truncation error, and a variance that is zero; (o,) each.
 
     The network differs from its own best polynomial of the same degree by the tail of its degree spectrum, and that
     difference is orthogonal to every polynomial of the degree: E|f - p|^2 = E|f - f_n|^2 + E|f_n - p|^2.
@@ -170,7 +149,7 @@ def _gap(net: Layer, poly: Polynomial, inputs: Gaussian) -> _Gap:
     if poly.piecewise:  # beyond the degree, the network and the polynomial may partly cancel or add up
         beyond = inner(p, p, degree=n).bound
         bound = bound + beyond + 2 * xp.sqrt(beyond * spread.tail)
-    return _Gap(f.mean, spread.total, apart.mean, miss, bound, rounding)
+    return f.mean, spread.total, apart.mean, miss, bound, rounding
 
 
 def _variance(apart: Any, limit: Array) -> Array:

@@ -42,7 +42,8 @@ def under_mixture(net: Any, inputs: GaussianMixture, parts: Any, degree: int, no
         for m in range(degree + 1):
             row, power = table[1:, m, :], correlation**m if m else 1 + correlation * 0
             gram = gram + weight * row[:, :, None, None] * row * power[:, None, :]
-        density = density + weight * _bells(place, factor)
+        narrow = safe_inverse(factor)[:, None]
+        density = density + weight * normal_pdf((constant(GRID, place) - place[:, None]) * narrow) * narrow
     note = f"closest{note} with polynomials of degree {degree} under a mixture, in closed form"
     return _made(gram, average, rhs, level, variance, inputs, density, note)
 
@@ -58,12 +59,6 @@ def _rebased(place: Array, factor: Array, degree: int) -> Array:
         raised, lowered = xp.concat([empty, root * now[:-1, :]]), xp.concat([root * now[1:, :], empty])
         rows.append((place * now + factor * (raised + lowered) - math.sqrt(n) * before) / math.sqrt(n + 1))
     return xp.stack(rows)
-
-
-def _bells(place: Array, factor: Array) -> Array:
-    """Density (d, 61) on `GRID` of place + factor s."""
-    inverse = safe_inverse(factor)[:, None]
-    return normal_pdf((constant(GRID, place) - place[:, None]) * inverse) * inverse
 
 
 def on_data(net: Callable[[Array], Array], data: Samples, degree: int) -> AdditiveModel:

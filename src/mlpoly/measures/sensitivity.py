@@ -145,7 +145,11 @@ def sensitivity(
     net, inputs = measured(net, as_inputs(inputs))
     names, places = input_groups(groups, inputs)
     count, whole = len(names), tuple(range(len(names)))
-    explained: Any = without_gaussians(net, inputs) or _under(net, inputs, seed)
+    explained: Any = without_gaussians(net, inputs)
+    if explained is None:
+        closed = isinstance(net, Layer) or (isinstance(net, Polynomial) and net.closed_form)
+        closed = closed and len(gaussians(net, inputs)) == 1
+        explained = _ClosedForm(net, inputs.components[0]) if closed else _Sampled(net, inputs, seed)
     variance, xp = explained.variance, namespace(variance=explained.variance)
     if not bool(xp.all(variance > 0)):
         raise ValueError("an output has no variance under these inputs, so that there is nothing to explain.")
@@ -193,12 +197,6 @@ def sensitivity(
 
 
 # -- what inputs explain: functions of their positions to Var E[f | x_S] / Var f by replicates, (r, o) -----------------
-
-
-def _under(net: Any, inputs: Any, seed: int) -> Any:
-    one = inputs.components[0] if len(gaussians(net, inputs)) == 1 else None
-    closed = one is not None and (isinstance(net, Layer) or (isinstance(net, Polynomial) and net.closed_form))
-    return _ClosedForm(net, one) if closed and one is not None else _Sampled(net, inputs, seed)
 
 
 class _ClosedForm:

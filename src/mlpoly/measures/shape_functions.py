@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from mlpoly.arrays import Array, cast_like, chunks, from_numpy, namespace, safe_
 from mlpoly.arrays.checks import as_float_array, check_columns, check_points
 from mlpoly.errors import FileFormatError
 from mlpoly.files import read_tensors, write_tensors
+from mlpoly.inputs import input_places
 from mlpoly.moments import smoothed
 from mlpoly.moments.hermite_products import multi_indices, products
 from mlpoly.polynomials.saving import registered
@@ -195,13 +197,8 @@ class AdditiveModel(Tabular, Plottable):
 
     def place(self, which: int | str) -> int:
         """Number of an input, given by index or name."""
-        if isinstance(which, str):
-            if which not in self.labels:
-                raise ValueError(f"there is no input {which!r}; the names are {', '.join(self.labels[:8])}.")
-            return self.labels.index(which)
-        if not -self.dim_in <= which < self.dim_in:
-            raise ValueError(f"there is no input {which}; they are numbered from 0 to {self.dim_in - 1}.")
-        return int(which) % self.dim_in
+        known: Any = SimpleNamespace(dim=self.dim_in, names=self.labels)
+        return int(input_places("which", [which], known)[0])
 
     def _table(self) -> Table:
         weight = to_numpy(self.variance) / (to_numpy(self.variance).sum() or 1.0)

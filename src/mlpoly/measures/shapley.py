@@ -114,14 +114,23 @@ def shapley(
             why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
             raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
         graph = ChainGraph(inputs, causal, confounding)
-        game, order = _under_interventions(net, graph, worth, places, x), graph.order
+        wide = widened(net)
+        point = constant(to_numpy(as_float_array("x", x, integers=True)).astype(np.float64), wide.prototype)
+
+        def intervened(chosen: tuple[int, ...]) -> Array:
+            """E[f | do(inputs of x)]; with none and with all set, that is the conditional game."""
+            if len(chosen) in (0, len(places)):
+                return worth(chosen)
+            return expansion(wide, graph.given(np.concatenate([places[i] for i in chosen]), point)).mean
+
+        game, order = intervened, graph.order
         notes.append(f"{graph}{'; orders that respect it' if asymmetric else ''}")
     if asymmetric and order is None:
         raise ValueError("asymmetric needs causal, the order of the groups: causal=[[0, 1], [2]].")
     with progress_bar("sets of inputs", sets_needed(len(names), permutations)) as update:
         game = counted(game, update)
         if asymmetric and order is not None:
-            found, of_orders = _in_order(game, _players_by_group(places, order), permutations, seed)
+            found, of_orders = _in_order(game, places, order, permutations, seed)
         else:
             found, of_orders = shapley_values(game, len(names), permutations, seed)
     if of_orders is not None:
@@ -158,44 +167,28 @@ def prediction_worth(mean: ConditionalMean, x: Array, places: Sequence[np.ndarra
     return worth
 
 
-def _under_interventions(net: Any, graph: ChainGraph, known: Worth, places: Sequence[np.ndarray], x: Any) -> Worth:
-    """The game E[f | do(inputs of x)]; nothing set and all set are the same as in the game that is `known`."""
-    wide = widened(net)
-    point = constant(to_numpy(as_float_array("x", x, integers=True)).astype(np.float64), wide.prototype)
-
-    def worth(chosen: tuple[int, ...]) -> Array:
-        if len(chosen) in (0, len(places)):
-            return known(chosen)
-        law = graph.given(np.concatenate([places[i] for i in chosen]), point)
-        return expansion(wide, law).mean
-
-    return worth
-
-
-def _players_by_group(places: Sequence[np.ndarray], order: Sequence[np.ndarray]) -> list[list[int]]:
-    """Players of every group of a causal order; each must belong to one."""
+def _in_order(
+    game: Any, places: Sequence[np.ndarray], order: Sequence[np.ndarray], permutations: int | None, seed: int
+) -> tuple[Array, Any]:
+    """Shapley values where all of a causal group join before those of the next, and errors where orders were drawn."""
     owner = {i: k for k, group in enumerate(order) for i in group.tolist()}
-    made: list[list[int]] = [[] for _ in order]
-    for player, inside in enumerate(places):
-        found = {owner[i] for i in inside.tolist()}
+    players: list[list[int]] = [[] for _ in order]  # of every group
+    for player, place in enumerate(places):
+        found = {owner[i] for i in place.tolist()}
         if len(found) > 1:
             raise ValueError("groups has a group with inputs of several groups of causal; asymmetric values need one.")
-        made[found.pop()].append(player)
-    return made
-
-
-def _in_order(game: Any, groups: Sequence[list[int]], permutations: int | None, seed: int) -> tuple[Array, Any]:
-    """Shapley values where all of a group join before those of the next, and errors where orders were drawn."""
+        players[found.pop()].append(player)
     xp = namespace(worth=game(()))
     values, errors, before = dict[int, Array](), dict[int, Array](), list[int]()
-    for group in filter(None, groups):
+    for group in filter(None, players):
 
         def inside(chosen: Sequence[int], group: list[int] = group, before: tuple[int, ...] = tuple(before)) -> Array:
             return game([*before, *(group[i] for i in chosen)])
 
-        found, error = shapley_values(inside, len(group), permutations if len(group) > 1 else None, seed)
-        values |= {player: found[i, :] for i, player in enumerate(group)}
-        errors |= {player: found[i, :] * 0 if error is None else error[i, :] for i, player in enumerate(group)}
+        parts, error = shapley_values(inside, len(group), permutations if len(group) > 1 else None, seed)
+        error = parts * 0 if error is None else error
+        values |= {player: parts[i, :] for i, player in enumerate(group)}
+        errors |= {player: error[i, :] for i, player in enumerate(group)}
         before += group
     total = xp.stack([errors[i] for i in sorted(errors)])
     return xp.stack([values[i] for i in sorted(values)]), total if bool(xp.any(total > 0)) else None

@@ -7,7 +7,7 @@ from mlpoly.arrays import Array, as_integer, cast_result, namespace, scalar, to_
 from mlpoly.arrays.host import by_value
 from mlpoly.inputs import InputsLike, Samples, as_inputs, check_order
 from mlpoly.measures.functions import check_functions, expansion, gaussians
-from mlpoly.moments import ByDegree, inner
+from mlpoly.moments import inner
 from mlpoly.networks import Network, check_layer
 from mlpoly.polynomials import Polynomial
 from mlpoly.records import arrays_of, record, trusted
@@ -99,10 +99,12 @@ def similarity(
     first, second, bounds = 0.0, 0.0, 0.0
     for weight, gaussian in gaussians(one, inputs, traced=True):
         left, right = expansion(one, gaussian), expansion(two, gaussian)
-        pairs = [(a.mean * b.mean, inner(a, b, degree=n)) for a, b in ((left, right), (left, left), (right, right))]
-        products = [total + weight * _rows(*parts) for total, parts in zip(products, pairs, strict=True)]
+        pairs = ((left, right), (left, left), (right, right))
+        found = [inner(a, b, degree=n) for a, b in pairs]
+        for i, ((a, b), p) in enumerate(zip(pairs, found, strict=True)):
+            products[i] = products[i] + weight * xp.concat([(a.mean * b.mean)[None, :], p.head, p.tail[None, :]])
         first, second = first + weight * left.mean, second + weight * right.mean
-        bounds = bounds + weight * xp.max(xp.stack([p.bound for _, p in pairs]), axis=0)
+        bounds = bounds + weight * xp.max(xp.stack([p.bound for p in found]), axis=0)
     xp = namespace(products=products[0])
     if centred:
         levels = (first * second, first * first, second * second)
@@ -129,11 +131,6 @@ def _compared(products: list[Array], like: Array) -> Overlap:
     cosine = xp.where(some, shared / one / two, 0.0)
     distance = xp.clip(first + second - 2 * shared, 0, None)
     return Overlap(*(cast_result(a, like) for a in (*products, distance, cosine)))
-
-
-def _rows(level: Array, products: ByDegree) -> Array:
-    """Inner products at degree 0, ..., n and above, (n + 2, o)."""
-    return namespace(level=level).concat([level[None, :], products.head, products.tail[None, :]])
 
 
 def _on_samples(f: Any, g: Any, inputs: Samples, centred: bool) -> Similarity:

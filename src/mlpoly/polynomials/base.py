@@ -197,12 +197,12 @@ class Polynomial(Arithmetic):
         >>> round(float(formula.subs({"a": 1, "b": 3})), 6)
         49.0
         """
-        from mlpoly.features.written import sympy_expression  # further up the import graph: imported on demand
+        from mlpoly.features.term_table import sympy_expression  # further up the import graph: imported on demand
 
         return sympy_expression(self, output, names, digits)
 
     def __str__(self) -> str:
-        from mlpoly.features.written import text_formula
+        from mlpoly.features.term_table import text_formula
 
         return text_formula(self)
 

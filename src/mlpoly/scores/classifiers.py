@@ -9,8 +9,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant_index, namespace, readable, to_numpy, widen
 from mlpoly.arrays.checks import as_float_array, check_shape
-from mlpoly.scores.means import checked_outputs, estimate
-from mlpoly.scores.number import Estimate
+from mlpoly.scores.number import Estimate, checked_outputs, estimate
 
 _ENTRIES = 2**22  # outputs whose softmax is taken at once
 

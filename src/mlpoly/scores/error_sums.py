@@ -5,8 +5,7 @@ from typing import Any
 
 from mlpoly.arrays import Array, cast_result, check_shape, namespace, readable, to_numpy, widen
 from mlpoly.records import map_arrays, replace
-from mlpoly.scores.means import checked_outputs, checked_weights, counted, mean_and_error
-from mlpoly.scores.number import FVU
+from mlpoly.scores.number import FVU, checked_outputs, checked_weights, counted, mean_and_error
 
 
 def fvu_of_outputs(f: Array, p: Array, weights: Array | None = None) -> FVU:

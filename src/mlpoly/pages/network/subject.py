@@ -95,7 +95,11 @@ def check_subject(
     network, known_classes = network.to(np.zeros(())), getattr(net, "classes_", None)  # of scikit-learn
     classes = None if known_classes is None else [str(name) for name in known_classes]
     outputs = network.output_names if outputs is None and classes is None else outputs
-    coded = _encoding(net)
+    coded = None
+    if hasattr(net, "get_params") and hasattr(net, "predict"):  # an estimator of scikit-learn, with encoders or without
+        from mlpoly.importers.sklearn_columns import encoding_of, first_step
+
+        coded = encoding_of(first_step(net))
     if coded is not None:  # categories become numbers, for which no single Gaussian stands
         x = coded(x)
         if isinstance(inputs, Gaussian):
@@ -154,15 +158,6 @@ def check_subject(
     if coded is not None:
         code = ("x = mlpoly.importers.encoding(pipeline)(x)  # categories as numbers", *code)
     return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
-
-
-def _encoding(net: Any) -> Any:
-    """What an estimator of scikit-learn with encoders makes of its columns; None without."""
-    if not (hasattr(net, "get_params") and hasattr(net, "predict")):
-        return None
-    from mlpoly.importers.sklearn_columns import encoding_of, first_step
-
-    return encoding_of(first_step(net))
 
 
 def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:
