@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlpoly.importers.sklearn import from_sklearn
+from mlpoly.importers.sklearn_columns import encoding_of, first_step
 from mlpoly.inputs import require_gaussians
 from mlpoly.inputs.conditioning import Given
 from mlpoly.inputs.incomplete import gaussian_with_gaps
@@ -67,6 +68,12 @@ class MissingValues(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         fitted = _is_fitted(start)
         if y is None and not fitted:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if encoding_of(first_step(start)) is not None:
+            raise TypeError(
+                "estimator has encoders of categories, and MissingValues takes numbers; use mlpoly.conditional("
+                "mlpoly.from_sklearn(estimator), coded.inputs(complete rows), coded(rows)) with coded = "
+                "mlpoly.importers.encoding(estimator)."
+            )
         options = {"ensure_all_finite": "allow-nan", "dtype": np.float64}
         if y is None:
             x = validate_data(self, X, **options)

@@ -1,5 +1,7 @@
 """Tables with categories: networks of pipelines with encoders against the predictions of the pipelines."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from support.backends import assert_close
 import mlpoly as mp
 from mlpoly.importers import encoding
 from mlpoly.pages.network.subject import check_subject
+from mlpoly.sklearn import MissingValues
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 RNG = np.random.default_rng(0)
@@ -93,6 +96,15 @@ def test_pages(tmp_path):
     """From a table with categories to a page, on the rows."""
     page = mp.report(fitted(COLUMNS["all kinds"]), TABLE, Y, out=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "color=red" in page and "on the rows of data" in page and "encoding(pipeline)(x)" in page
+    lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
+    assert "color=" in lead and not re.search("up and down with [^,;.]*color=", lead)  # between two values
+    assert lead.partition("above all those of")[2].count("color=") < 2  # two colors never occur together
+    holes = TABLE.assign(age=TABLE["age"].where(TABLE["age"] > TABLE["age"].min()))
+    model = fitted(COLUMNS["rare categories"])
+    with pytest.raises(ValueError, match=r"1 of .* rows with NaN .* whole = x.notna\(\).all\(axis=1\)"):
+        mp.report(model, holes, Y, out=tmp_path / "page.html")
+    with pytest.raises(TypeError, match="has encoders of categories"):
+        MissingValues(model).fit(holes)
 
 
 def test_one_gaussian_warns():

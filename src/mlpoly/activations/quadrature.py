@@ -18,7 +18,7 @@ import numpy as np
 
 from mlpoly.arrays import Array, chunks, constant, namespace, namespace_of, on_cpu, readable, scalar, to_numpy
 from mlpoly.errors import QuadratureWarning
-from mlpoly.special import LADDER, WIDEST, hermite, images, normal_pdf, panels, reach_of
+from mlpoly.special import LADDER, WIDEST, bell, hermite, images, normal_pdf, panels, reach_of
 
 _NODES = 16  # per panel: 3.4^-32 on a panel as wide as the distance of the nearest pole
 _CHUNK = 1024  # neurons that are refined together (16 times that on a GPU)
@@ -179,7 +179,14 @@ def _integrate(
         t, weight = panels(grid, [images(edges, mean, xp.where(moving, std, 1.0))], _NODES, splits)
         value = function(mean + std * t)
         weighted = value * weight
-        rows = hermite(t, degree, weighted, read=partial(xp.sum, axis=0))
+        if t.dtype == xp.float64:
+            rows = hermite(t, degree, weighted, read=partial(xp.sum, axis=0))
+        else:
+            # he_k(t) alone leaves the range of float32, in gradients too, and takes the root of the density with it.
+            # Where the square of the root underflows, so does the density.
+            half = bell(t * math.sqrt(0.5))
+            rest = weighted / xp.clip(half, 2 * math.sqrt(float(xp.finfo(t.dtype).smallest_normal)), None)
+            rows = hermite(t, degree, half, read=lambda now: xp.sum(now * rest, axis=0))
         still = xp.stack([function(mean), *[mean * 0] * degree])
         rows = xp.where(moving, rows, still)
         if sizes:

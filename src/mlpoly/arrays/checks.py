@@ -95,7 +95,9 @@ def _frame_values(name: str, frame: Any) -> np.ndarray:
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} holds values that are not numbers, such as {values.flat[0]!r:.40}.") from None
+        word = next((value for value in values.flat if isinstance(value, str)), values.flat[0])
+        remedy = "mlpoly.importers.encoding(pipeline)(table) has numbers for the categories of a pipeline"
+        raise TypeError(f"{name} holds values that are not numbers, such as {word!r:.40}; {remedy}.") from None
 
 
 def as_integer(name: str, value: Any, minimum: int) -> int:

@@ -49,7 +49,7 @@ class Samples(Inputs):
             raise ValueError(f"x has no {columns if x.shape[0] else 'rows; pass at least one sample'}.")
         xp = namespace_of(x)
         if readable(x) and (bad := int(np.count_nonzero(to_numpy(~xp.all(xp.isfinite(x), axis=1))))):
-            remedy = "drop these rows, for example with x[np.isfinite(x).all(axis=1)]"
+            remedy = "drop these rows, for example with x[np.isfinite(x).all(axis=1)], or x.dropna() of a data frame"
             raise ValueError(f"x holds NaN or infinite entries in {bad} of its {x.shape[0]} rows; {remedy}.")
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "names", check_names(names, x.shape[1]))

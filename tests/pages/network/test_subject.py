@@ -23,7 +23,7 @@ THREE = np.arange(20) % 3
         ("label", lambda: check_subject(NET, np.c_[X, X[:, 0]]), ValueError, "x has 5 columns", "Give it as labels"),
         ("numbers", lambda: check_subject(NET, [["a"] * 4] * 3), TypeError, "x must be", "list of numbers"),
         ("twice", lambda: check_subject(NET, X, names=list("abba")), ValueError, "names has 'a' more than once", "own"),
-        ("NaN", lambda: check_subject(NET, HOLE), ValueError, "x has 1 of 20 rows .* row 7", r"drop them, x\["),
+        ("NaN", lambda: check_subject(NET, HOLE), ValueError, "x has 1 of 20 .* row 7", r"labels\[whole\]"),
         ("outputs", lambda: check_subject(NET, X, outputs=["a"]), ValueError, "outputs has 1", "3 outputs"),
         ("shape", lambda: check_subject(NET, X, image_shape=(2, 3)), ValueError, "image_shape is", "4 inputs"),
         ("classes", lambda: check_subject(NET, X, [*"abcd" * 5]), ValueError, "labels has 4 classes", "3 outputs"),

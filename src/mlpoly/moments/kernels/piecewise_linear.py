@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlpoly.activations import Activation
-from mlpoly.arrays import Array, add_product, decidable, eye, namespace, scan
+from mlpoly.arrays import Array, add_product, decidable, eye, namespace, safe_root, scan
 from mlpoly.arrays.gaps import add_scaled
 from mlpoly.moments.kernels.conditional import filled
 from mlpoly.special import in_deviations, normal_pdf, tail_integrals
@@ -171,10 +171,10 @@ def _pair(one: Break, two: Break, rho: Array, nodes: list[tuple[float, float]]) 
     x, y = one.at, sign * two.at
     gap = x - y
     wide, cross = gap * gap * -0.125, x * y * -0.5
-    start = xp.clip(xp.maximum(xp.sqrt(first), xp.abs(gap) / _EMPTY), None, 1.0)
+    start = xp.clip(xp.maximum(safe_root(first), xp.abs(gap) / _EMPTY), None, 1.0)
     length = 1 - start
-    # The first nodes underflow in float32, and k / q must stay finite.
-    smallest = rho * 0 + float(xp.finfo(rho.dtype).smallest_normal)
+    # The first nodes underflow in float32, and k / q and its derivative, k / q^2, must stay finite.
+    smallest = rho * 0 + math.sqrt(float(xp.finfo(rho.dtype).smallest_normal))
 
     def add_node(sums: tuple[Array, Array, Array], v: Any, w: Any) -> tuple[tuple[Array, Array, Array], None]:
         ramps, steps, mixed = sums

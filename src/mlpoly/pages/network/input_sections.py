@@ -76,14 +76,16 @@ def conclusion(subject: Subject, fits: Fits, importance: Importance) -> str:
     for i in top:
         output = int(np.argmax(parts[i]))
         title = shortened(subject.titles[output], 40) if len(subject.outputs) > 1 else "it"
-        ways.setdefault(f"{title} {_way(curves, i, output)}", []).append(names[i])
+        ways.setdefault(f"{title} {_way(curves, i, output, subject.x[:, i])}", []).append(names[i])
     moves = [f"{way} {listing(those)}" for way, those in ways.items()]
     named = "" if subject.outputs == ("output",) else f" “{shortened(subject.titles[0], 40)}”"
     who = "The network’s outputs" if len(subject.outputs) > 1 else f"The network’s output{named}"
     left = float(max(0.0, 1 - np.asarray(curves.additive) @ weight))
     how = "Each input acts nearly by itself" if left < _SMALL else "Inputs also act together"
-    terms = [fits.written.terms(i, subject.names, 1, subject.mean, interactions=True) for i in fits.shown]
-    pair = max((term for ranked in terms for term in ranked), key=lambda term: abs(term.effect), default=None)
+    terms = [fits.written.terms(i, subject.names, 12, subject.mean, interactions=True) for i in fits.shown]
+    # Two categories of one column never occur together: their product says nothing about the network.
+    pairs = [t for ranked in terms for t in ranked if np.ptp(np.prod(subject.x[:, list(t.inputs)], axis=1)) > 0]
+    pair = max(pairs, key=lambda term: abs(term.effect), default=None)
     where = " on the data" if importance.on_rows else "" if found else f" under {describe_inputs(subject.inputs)}"
     if pair is not None and left > 1e-6:
         where += f", above all those of {listing([names[i] for i in dict.fromkeys(pair.inputs)])}"
@@ -93,9 +95,11 @@ def conclusion(subject: Subject, fits: Fits, importance: Importance) -> str:
     )
 
 
-def _way(curves: AdditiveModel, i: int, output: int) -> str:
-    """Which way a curve goes, within two standard deviations of the mean of its input."""
-    at = float(curves.center[i]) + float(curves.scale[i]) * np.linspace(-2, 2, 81)
+def _way(curves: AdditiveModel, i: int, output: int, values: np.ndarray) -> str:
+    """Which way a curve goes, within two standard deviations of the mean of its input, or between its two values."""
+    at = np.unique(values)
+    if len(at) > 2:
+        at = float(curves.center[i]) + float(curves.scale[i]) * np.linspace(-2, 2, 81)
     steps = np.diff(np.asarray(curves.shape(i)(at))[:, output])
     up, down = float(steps[steps > 0].sum()), float(-steps[steps < 0].sum())
     if min(up, down) > _BEND * max(up, down):

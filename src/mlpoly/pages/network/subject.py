@@ -95,7 +95,11 @@ def check_subject(
     network, known_classes = network.to(np.zeros(())), getattr(net, "classes_", None)  # of scikit-learn
     classes = None if known_classes is None else [str(name) for name in known_classes]
     outputs = network.output_names if outputs is None and classes is None else outputs
-    coded = _encoding(net)
+    coded = None
+    if hasattr(net, "get_params") and hasattr(net, "predict"):  # an estimator of scikit-learn, with encoders or without
+        from mlpoly.importers.sklearn_columns import encoding_of, first_step
+
+        coded = encoding_of(first_step(net))
     if coded is not None:  # categories become numbers, for which no single Gaussian stands
         x = coded(x)
         if isinstance(inputs, Gaussian):
@@ -105,7 +109,7 @@ def check_subject(
                 DataWarning,
                 stacklevel=3,
             )
-        inputs = as_inputs(x) if inputs is None else inputs
+        inputs = x if inputs is None else inputs
     columns, known = column_names(x), getattr(net, "feature_names_in_", None)  # of an estimator of scikit-learn
     known = known if coded is None else None
     truths = getattr(getattr(x, "dtype", None), "kind", "") == "b"
@@ -127,14 +131,15 @@ def check_subject(
                     f"x has the column {have!r} at place {i}, where the estimator was fitted with {want!r}; pass "
                     f"x[list(model.feature_names_in_)], or x.to_numpy() and names= if the columns only have new names."
                 )
-    inputs = None if inputs is None else as_inputs(inputs)
-    check_columns("x", x, getattr(inputs, "names", None))
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
+        whole = "numpy.isfinite(x).all(axis=1)" if columns is None else "x.notna().all(axis=1)"
         raise ValueError(
-            f"x has {len(bad)} of {len(rows)} rows with NaN or infinite entries, the first is row {bad[0]}; drop them, "
-            f"x[numpy.isfinite(x).all(axis=1)], or fill them in."
+            f"x has {len(bad)} of {len(rows)} rows with NaN or infinite entries, the first is row {bad[0]}; take the "
+            f"others and their labels, x[whole] and labels[whole] with whole = {whole}, or fill them in."
         )
+    inputs = None if inputs is None else as_inputs(inputs)
+    check_columns("x", x, getattr(inputs, "names", None))
     if image_shape is not None:
         image_shape = check_image_shape(image_shape, d)
     if names is None:  # x1,1, x1,2, ... by row and column of a picture
@@ -153,15 +158,6 @@ def check_subject(
     if coded is not None:
         code = ("x = mlpoly.importers.encoding(pipeline)(x)  # categories as numbers", *code)
     return Subject(network, rows, names, outputs, under, inputs is None, task, targets, image_shape, code)
-
-
-def _encoding(net: Any) -> Any:
-    """What an estimator of scikit-learn with encoders makes of its columns; None without."""
-    if not (hasattr(net, "get_params") and hasattr(net, "predict")):
-        return None
-    from mlpoly.importers.sklearn_columns import encoding_of, first_step
-
-    return encoding_of(first_step(net))
 
 
 def _code(net: Any, x: Any, pictures: bool, inputs: Inputs | None) -> tuple[str, ...]:

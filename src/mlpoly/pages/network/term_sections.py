@@ -52,15 +52,24 @@ def strongest_terms(subject: Subject, fits: Fits) -> dict[int, Terms]:
 
 def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int, Terms]) -> None:
     """The formula of each output in its strongest terms, standardised and in the units of the inputs."""
+    names, numbered = subject.names, all(name == f"x{i}" for i, name in enumerate(subject.names))
+    words = subject.image_shape is None and any(len(name) > 1 for name in names) and not numbered
+
+    def factor(i: int) -> Markup:
+        if subject.image_shape is not None:
+            return variable("x", *(place + 1 for place in divmod(i, subject.image_shape[1])))
+        if numbered:
+            return variable("x", i)
+        return variable(shortened(names[i], 24), title=names[i] if len(names[i]) > 24 else "")
+
     items = []
     for i, found in terms.items():
         name = variable("p", shortened(subject.outputs[i], 24)) if len(subject.outputs) > 1 else variable("p")
-        words = subject.image_shape is None and any(len(name) > 1 for name in subject.names) and not _numbered(subject)
         shown = [term for term in found if term.effect != 0][:_WRITTEN]
         size = [float(np.prod(subject.spread[list(term.inputs)])) for term in shown]
         both = []
         for units, scales in (("in standard deviations", size), ("in units of the data", [1.0] * len(shown))):
-            written = [(t.coefficient * s, _factors(subject, t.inputs)) for t, s in zip(shown, scales, strict=True)]
+            written = [(t.coefficient * s, list(map(factor, t.inputs))) for t, s in zip(shown, scales, strict=True)]
             both.append((units, formula(name, [(found.constant, []), *written], words)))
         u = (subject.x if len(subject.x) <= 4000 else subject.x[:: len(subject.x) // 4000]) - subject.mean
         part = sum((t.coefficient * np.prod(u[:, list(t.inputs)], axis=1) for t in shown), np.zeros(len(u)))
@@ -101,20 +110,6 @@ def formula_section(page: Page, subject: Subject, fits: Fits, terms: Mapping[int
         rows = [(shortened(subject.names[i], 60), float(subject.mean[i]), float(subject.spread[i])) for i in used]
         inner = table(("Input", "Mean", "Standard deviation"), rows)
         section.add(element("details", element("summary", "Means and standard deviations of these inputs"), inner))
-
-
-def _numbered(subject: Subject) -> bool:
-    """Whether the inputs have no names but x0, x1, ..."""
-    return subject.names == tuple(f"x{i}" for i in range(len(subject.names)))
-
-
-def _factors(subject: Subject, inputs: Sequence[int]) -> list[Markup]:
-    if subject.image_shape is not None:
-        return [variable("x", *(place + 1 for place in divmod(i, subject.image_shape[1]))) for i in inputs]
-    if _numbered(subject):
-        return [variable("x", i) for i in inputs]
-    names = [subject.names[i] for i in inputs]
-    return [variable(shortened(name, 24), title=name if len(name) > 24 else "") for name in names]
 
 
 def terms_section(page: Page, subject: Subject, terms: Mapping[int, Terms]) -> None:

@@ -24,11 +24,7 @@ def plot(name: str, chart: Chart) -> Markup:
             for y, kind in ((log, "logarithmic"), (linear, "linear")):
                 panels.append(replace(panel, y=y, choice=(*panel.choice, kind)))
         chart = replace(chart, panels=panels, groups=(*chart.groups, "Axis"), scales=False)
-    groups = [
-        choices(f"{name}-{i}", legend, options)
-        for i, (legend, options) in enumerate(zip(chart.groups, _options(chart), strict=True))
-        if len(options) > 1
-    ]
+    groups = list(zip(chart.groups, _options(chart), strict=True))
     return _block(name, groups, f"height:{_HEIGHT}px", chart.label, plot_data(chart))
 
 
@@ -55,10 +51,10 @@ def heat_maps(name: str, legend: str, maps: Sequence[tuple[str, HeatMap]]) -> Ma
         ]
         layout = {"xaxis": plain_edge | edges[0], "yaxis": plain_edge | edges[1] | {"autorange": "reversed"}}
         views.append({"choice": [i], "traces": [i], "layout": layout})
-    groups = [choices(f"{name}-0", legend, [text for text, _ in maps])] if len(maps) > 1 else []
     count = max(len(shown.rows) for _, shown in maps)
     height = 170 + max(240, min(26 * count, 640))
     style = f"height:{height}px;max-width:{height + 130}px"
+    groups = [(legend, [text for text, _ in maps])]
     return _block(name, groups, style, maps[0][1].label, {"traces": traces, "views": views})
 
 
@@ -68,8 +64,11 @@ def plain_text(text: str) -> str:
     return "".join(marks.get(letter, letter) for letter in text)
 
 
-def _block(name: str, groups: Sequence[Markup], style: str, label: str, data: dict[str, Any]) -> Markup:
-    controls = element("div", *groups, class_="controls") if groups else Markup()
+def _block(
+    name: str, groups: Sequence[tuple[str, Sequence[str]]], style: str, label: str, data: dict[str, Any]
+) -> Markup:
+    buttons = [choices(f"{name}-{i}", *group) for i, group in enumerate(groups) if len(group[1]) > 1]
+    controls = element("div", *buttons, class_="controls") if buttons else Markup()
     space = element("div", class_="space", style=style, role="img", aria_label=label)
     content = controls, space, island(f"{name}-data", data)
     return element("div", *content, class_="plot", id=name, data_plot=f"{name}-data")
