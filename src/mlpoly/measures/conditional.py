@@ -91,22 +91,20 @@ def conditional(net: Network, inputs: InputsLike, x: Any, tolerance: float = 1e-
         raise ValueError("x has no rows; pass at least one.")
     patterns, owner = np.unique(~np.isnan(values), axis=0, return_inverse=True)
     start = ConditionalMean(net, inputs, np.zeros(0, dtype=np.int64))
-    means, variances, order = [], [], []
+    parts = []
     for number, observed in enumerate(patterns):
         rows, known = np.flatnonzero(owner.reshape(-1) == number), np.flatnonzero(observed)
         at = widen(take_rows(take_rows(x, rows).T, known).T)
         if observed.all():
             mean = widen(net(at))
-            found = mean, mean * 0
+            parts.append((rows, mean, mean * 0))
         else:
             given = start.at(known)
             check_possible("x", given.components, at)
-            found = _moments(given, at, tolerance)
-        means.append(found[0])
-        variances.append(found[1])
-        order.append(rows)
+            parts.append((rows, *_moments(given, at, tolerance)))
+    order, means, variances = zip(*parts, strict=True)
     xp, back = namespace(x=x), np.argsort(np.concatenate(order), kind="stable")
-    mean, variance = (take_rows(xp.concat(parts), back) for parts in (means, variances))
+    mean, variance = (take_rows(xp.concat(list(found)), back) for found in (means, variances))
     made = cast_result(mean, net.prototype), cast_result(safe_root(variance), net.prototype)
     return Conditional(*made, constant_index(np.isnan(values).sum(axis=1), x))
 

@@ -21,7 +21,7 @@ from mlpoly.tables import Plottable
 from mlpoly.units import Units
 
 REPLICATES = 8  # of draws that fill the space evenly, to show how large their error is
-INDEPENDENT = (REPLICATES - 1) ** -0.5  # from the standard deviation between them to the standard error of the mean
+TO_ERROR = (REPLICATES - 1) ** -0.5  # from the standard deviation between them to the standard error of the mean
 _NUMBERS = 2**21  # values of hidden units at once
 _DRAWS = 128  # of the unknown inputs, in each replicate
 
@@ -46,7 +46,7 @@ class ConditionalMean(Plottable):
             self.weights = namespace(mean=inputs.mean).stack(weights)
             drawn = f"E[f | x_S], over {REPLICATES * _DRAWS} draws of the other inputs"
             closed = has_means(net)
-            self.sampled, self.factor, self.replicates = ("", 0.0, 1) if closed else (drawn, INDEPENDENT, REPLICATES)
+            self.sampled, self.factor, self.replicates = ("", 0.0, 1) if closed else (drawn, TO_ERROR, REPLICATES)
             self.dim_out = net.dim_out
         self._set(net, inputs, given)
 

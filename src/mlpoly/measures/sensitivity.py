@@ -10,14 +10,7 @@ import numpy as np
 from mlpoly.arrays import Array, cast_result, constant_index, namespace, rounding_error, safe_inverse, to_numpy
 from mlpoly.arrays.host import by_value
 from mlpoly.inputs import Gaussian, Given, InputsLike, as_inputs, posterior
-from mlpoly.measures.conditional_mean import (
-    INDEPENDENT,
-    REPLICATES,
-    ConditionalMean,
-    has_means,
-    left_over,
-    normal_draws,
-)
+from mlpoly.measures.conditional_mean import REPLICATES, TO_ERROR, ConditionalMean, has_means, left_over, normal_draws
 from mlpoly.measures.functions import expansion, expansions, gaussians, measured, widened
 from mlpoly.measures.games import averaged, counted, drawn_orders, input_groups, sets_needed, shapley_values
 from mlpoly.measures.orthogonal import Orthogonal
@@ -227,7 +220,7 @@ class _Sampled:
     control variate.
     """
 
-    factor = INDEPENDENT
+    factor = TO_ERROR
 
     def __init__(self, net: Any, inputs: Any, seed: int) -> None:
         self.wide, self.seed, self.closed = widened(net), seed, has_means(net)
