@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from mlpoly.importers.adapters import Adapter, matching_adapters
-from mlpoly.importers.advice import advice, check_visible, is_mixture
+from mlpoly.importers.advice import ROUTE, advice, check_visible, is_mixture
 from mlpoly.importers.branches import FinalSoftmax
 from mlpoly.importers.parts import batch_scaling, is_batch_norm, kind_of, linear_weights, parts_of
 from mlpoly.importers.probe import MismatchError, UnrunError, check_computes, is_plain, unwrapped
@@ -142,7 +142,10 @@ def from_forward(module: nn.Module) -> Network:
         kinds = {kind_of(part) for part in parts_of(module)} if not list(module.parameters(recurse=False)) else set()
         whole = "unknown" not in kinds and ("network" in kinds or kinds >= {"linear", "activation"})
         if is_mixture(module) or not whole:
-            raise TypeError(f"{error} {advice(module)}") from error.__cause__
+            remedy = advice(module)
+            if remedy.startswith(ROUTE) and "divides by the size" in str(error):  # a norm, which ONNX has too
+                remedy = ""
+            raise TypeError(f"{error} {remedy}".rstrip()) from error.__cause__
         try:
             return _followed(module, nn.Sequential(*parts_of(module)))
         except TypeError as second:

@@ -7,6 +7,7 @@ import numpy as np
 
 from mlpoly.charts.chart import Axis, Bars, Chart, Curve, Panel, degree_bars, shortened
 from mlpoly.features.single_prediction import degree_name
+from mlpoly.inputs import Samples
 from mlpoly.measures import DegreeSpectrum
 from mlpoly.pages.network.fits import Fits, missed
 from mlpoly.pages.network.subject import Subject, describe_inputs, distinct
@@ -30,24 +31,24 @@ def degree_section(page: Page, subject: Subject, fits: Fits) -> None:
             "weights, no samples. What lies above a degree is what the best polynomial of that degree misses."
         )
         section.add(figure(plot("plot-spectrum", _spectrum_chart(subject, fits.spectrum, fits.shown)), caption))
-    sampled = fits.errors[0].under_inputs.standard_error is not None
-    sure = "on samples of them" if sampled else "in closed form"
-    caption = (
-        f"Line: under {describe_inputs(subject.inputs)}, {sure}. Dots: on {number(len(fits.rows), 6)} rows of the "
-        "data, which need not be Gaussian, with a band of two standard errors."
-    )
-    section.add(figure(plot("plot-error", _error_chart(fits)), caption))
+    on_rows = isinstance(subject.inputs, Samples)  # then the errors under the inputs are those on the data
+    dots = f"Dots: on {number(len(fits.rows), 6)} rows of the data, with a band of two standard errors."
+    if not on_rows:
+        sampled = fits.errors[0].under_inputs.standard_error is not None
+        sure = "on samples of them" if sampled else "in closed form"
+        dots = f"Line: under {describe_inputs(subject.inputs)}, {sure}. {dots}"
+    section.add(figure(plot("plot-error", _error_chart(fits, on_rows)), dots))
     classes, unseen = subject.task == "classes", fits.errors[0].on_unseen is not None
 
     def judged(value: float | None) -> str:
         return "–" if value is None else percent(value) if classes else number(value)
 
-    columns: dict[str, list[str]] = {
-        "Polynomial": [degree_name(e.degree) for e in fits.errors],
-        f"FVU under {describe_inputs(subject.inputs)}": [missed(float(e.under_inputs)) for e in fits.errors],
-        "FVU on the data": [missed(float(e.on_data)) for e in fits.errors],
-        "± standard error": [missed(e.standard_error) for e in fits.errors],
-    }
+    columns: dict[str, list[str]] = {"Polynomial": [degree_name(e.degree) for e in fits.errors]}
+    if not on_rows:
+        under = f"FVU under {describe_inputs(subject.inputs)}"
+        columns[under] = [missed(float(e.under_inputs)) for e in fits.errors]
+    columns["FVU on the data"] = [missed(float(e.on_data)) for e in fits.errors]
+    columns["± standard error"] = [missed(e.standard_error) for e in fits.errors]
     if unseen:
         columns["FVU on unseen rows"] = [missed(e.on_unseen or 0.0) for e in fits.errors]
     if subject.task is not None:
@@ -91,7 +92,7 @@ def _spectrum_chart(subject: Subject, spectrum: DegreeSpectrum, shown: Sequence[
     return Chart("Fraction of the variance at each degree", panels, ("Shown",))
 
 
-def _error_chart(fits: Fits) -> Chart:
+def _error_chart(fits: Fits, on_rows: bool) -> Chart:
     """Error by degree as a curve, with the data as points."""
     degrees, under = [e.degree for e in fits.errors], [float(e.under_inputs) for e in fits.errors]
     data, spread = [float(e.on_data) for e in fits.errors], [2 * e.standard_error for e in fits.errors]
@@ -105,7 +106,7 @@ def _error_chart(fits: Fits) -> Chart:
     if fits.spectrum is not None:  # which has higher degrees, too
         under = list(map(float, fits.spectrum.unexplained))
         degrees = list(range(1, len(under) + 1))
-    exact = Curve("under the inputs of the fit", degrees, seen(under), colour="blue", dots=True)
+    exact = [] if on_rows else [Curve("under the inputs of the fit", degrees, seen(under), colour="blue", dots=True)]
     axis = Axis("degree of the polynomial", "degree", ticks=[(k, str(k)) for k in degrees])
-    panel = Panel([exact, samples], axis, Axis("fraction of variance unexplained", "FVU", limits=(0.0, None)))
+    panel = Panel([*exact, samples], axis, Axis("fraction of variance unexplained", "FVU", limits=(0.0, None)))
     return Chart("Error of the polynomials by degree", [panel], scales=min([*under, *data, *low]) > _VISIBLE)
