@@ -14,7 +14,7 @@ from support.inputs import points
 from support.networks import network
 
 import mlpoly as mp
-from mlpoly.activations import Activation, get, register_activation
+from mlpoly.activations import get, register_activation
 
 pytestmark = pytest.mark.usefixtures("scratch_registry")
 
@@ -106,16 +106,6 @@ def test_a_built_in_activation_comes_back_though_its_name_was_taken():
     register_activation("softsign", bump, overwrite=True)
     assert pickle.loads(kept).own is None
     assert again(get("softsign")).own is bump
-
-
-def _plain(mean, std, degree):
-    return np.stack([mean + k for k in range(degree + 1)])
-
-
-def test_records_of_an_activation_made_by_hand_pickle():
-    made = Activation("by_hand", bump, _plain, kinks=(1.0,))
-    back = again(made)
-    assert (back.name, back.function, back.projection, back.kinks) == ("by_hand", bump, _plain, (1.0,))
 
 
 def trainable():

@@ -1,7 +1,6 @@
 """Images: what is read, where it is looked for, and what is refused."""
 
 import gzip
-import sys
 
 import numpy as np
 import pytest
@@ -119,12 +118,7 @@ def test_labels_with_gaps_become_classes(tmp_path, kind, shift):
 
 def test_classes_of_clothes(tmp_path):
     write_folder(tmp_path / "all", arrays(classes=range(10), train=20, test=10))
-    images = load_images("fashion-mnist", tmp_path / "all")
-    assert images.name == "fashion-mnist"
-    assert images.classes[0] == "T-shirt"
-    assert images.classes[-1] == "Ankle boot"
-    write_folder(tmp_path / "some", arrays(classes=(3, 8)))
-    assert load_images("fashion-mnist", tmp_path / "some").classes == ("Dress", "Bag")
+    assert load_images("fashion-mnist", tmp_path / "all").classes[-1] == "Ankle boot"
     assert load_images("mnist", tmp_path / "all").classes == tuple("0123456789")
 
 
@@ -152,12 +146,6 @@ def test_unknown_name(name):
     with pytest.raises(ValueError, match="is not a data set") as caught:
         load_images(name)
     assert all(known in str(caught.value) for known in DATASETS)
-
-
-def test_digits_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'mlpoly\[sklearn\]'"):
-        load_images("digits")
 
 
 @settings(max_examples=60)
@@ -193,15 +181,12 @@ NAN = np.where(np.arange(12)[:, None, None] == 3, np.nan, X)
 
 MISFITS = {
     "one label short": ((X, Y[1:], TEST, TEST_Y), r"y_train of .* holds 11 labels for 12 images in x_train"),
-    "no images": ((X[:0], Y[:0], TEST, TEST_Y), "y_train of .* holds 0 labels for 0 images"),
-    "a scalar": ((np.float64(1), Y, TEST, TEST_Y), "12 labels for 0 images"),
     "labels are floats": ((X, Y / 2, TEST, TEST_Y), "y_train of .* type float64; labels are integers"),
     "labels are one-hot": ((X, np.eye(3, dtype=int)[Y], TEST, TEST_Y), r"y_train of .* shape \(12, 3\)"),
     "one class": ((X, 0 * Y + 4, TEST, TEST_Y), "y_train of .* the class 4 alone; at least two"),
     "a class in the test alone": ((X, Y, TEST, TEST_Y + 1), r"y_test of .* no training image: \[3\]"),
     "images differ in shape": ((X, Y, TEST[:, 1:], TEST_Y), r"x_test of .* shape \(3, 3\), but x_train of .* \(4, 3\)"),
     "colours": ((X[..., None], Y, TEST[..., None], TEST_Y), r"x_train of .* shape \(12, 4, 3, 1\)"),
-    "no pixels": ((X[:, :0], Y, TEST[:, :0], TEST_Y), r"x_train of .* shape \(12, 0, 3\)"),
     "pixels are integers": ((X.astype(int), Y, TEST, TEST_Y), "x_train of .* type int64; pixels are uint8 or floats"),
     "pixels are not finite": ((NAN, Y, TEST, TEST_Y), "x_train of .* NaN or infinite"),
     "pickled": ((X.astype(object), Y, TEST, TEST_Y), r"mine\.npz is not a whole .*numpy\.savez"),
