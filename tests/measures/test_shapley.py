@@ -248,9 +248,11 @@ def test_asymmetric_values():
         for k, i in enumerate(order):
             expected[i] += (worth[tuple(sorted(order[: k + 1]))] - worth[tuple(sorted(order[:k]))]) / 2
     assert_close(found.values, expected, 1e-10)
-    grouped = shapley(net, X0, G, groups={"a": [2], "b": [0, 3], "c": [1]}, causal=ORDER, asymmetric=True)
-    assert_close(grouped.values[1], expected[0] + expected[3], 1e-10)
-    assert grouped.standard_error is None
+    groups = {"a": [2], "b": [0, 3], "c": [1]}
+    for order in (ORDER, ["a", ["b"], "c"]):  # causal groups of inputs, or of the names of `groups`
+        grouped = shapley(net, X0, G, groups=groups, causal=order, asymmetric=True)
+        assert_close(grouped.values[1], expected[0] + expected[3], 1e-10)
+        assert grouped.standard_error is None
 
 
 @mistakes(

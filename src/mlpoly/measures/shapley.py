@@ -89,7 +89,8 @@ def shapley(
     groups, permutations, seed : optional
         As in `sensitivity`.
     causal : sequence of sequences of inputs, optional
-        Groups of inputs, by index or name, in causal order: earlier ones influence later ones. Every input is in one.
+        Groups of inputs, by index, name or name in `groups`, in causal order: earlier ones influence later ones. Every
+        input is in one.
     confounding : bool or sequence of bool
         Of every group of `causal`, or of all, whether its members have a common cause; otherwise they influence one
         another.
@@ -113,7 +114,16 @@ def shapley(
         if not isinstance(inputs, Gaussian) or conditional.sampled:
             why = "one Gaussian, such as that with the moments of the mixture, and a network with one hidden layer or a"
             raise TypeError(f"causal needs {why} polynomial with a closed form, such as mlpoly.fit(net, inputs, 2).")
-        graph = ChainGraph(inputs, causal, confounding)
+        members = dict(zip(names, places, strict=True))  # a name may be that of one of `groups`
+
+        def listed(group: Any) -> Any:
+            """Inputs of a causal group."""
+            parts = [group] if isinstance(group, str) else group
+            if not isinstance(parts, Sequence):
+                return parts
+            return [i for p in parts for i in (members[p] if isinstance(p, str) and p in members else [p])]
+
+        graph = ChainGraph(inputs, [listed(group) for group in causal], confounding)
         wide = widened(net)
         point = constant(to_numpy(as_float_array("x", x, integers=True)).astype(np.float64), wide.prototype)
 
