@@ -85,7 +85,6 @@ def test_fit_equals_numpy_in_double_precision(name, degree, backend):
 
 
 jaxes = backends(JAX64, JAX32)
-# Every network in double precision; single precision adds nothing but its own rounding, so two networks show it.
 cases = pytest.mark.parametrize(
     ("name", "backend"),
     [*((name, JAX64) for name in NETS), ("gelu", JAX32), ("silu glu", JAX32)],

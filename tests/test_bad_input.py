@@ -47,7 +47,6 @@ class Frame:
         return EYE
 
 
-# Each act has a path to write to.
 TABLE = [
     # shapes of weights and biases
     ("W1 is a vector", lambda p: mlp(W1=ZERO), ValueError, r"^W1 ", "hidden units in rows"),

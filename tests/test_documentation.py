@@ -40,8 +40,7 @@ PRINTED = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", flag
 SLOW = {"studies.md", "plots.md"}  # half a minute; the lines of plots.md are those of examples/plots.py
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 
-# Runs the blocks, given as JSON, and prints what each of them printed. Figures are closed behind a block, as a notebook
-# does behind a cell: matplotlib warns of more than twenty.
+# Runs the blocks, given as JSON, and prints what each of them printed. Figures are closed behind a block.
 RUNNER = """
 import contextlib, io, json, sys
 names, printed = {"__name__": "__main__"}, []

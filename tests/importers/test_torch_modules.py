@@ -333,7 +333,6 @@ PARTS = {
 }
 
 
-# A batch norm is folded into its neighbour.
 ORDERS = {
     "Affine(4 -> 6)": ["4-6", "4-6 6-4 4-6"],
     "Affine(4 -> 4)": ["4-6 6-4", "norm", "norm fixed"],

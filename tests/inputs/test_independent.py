@@ -10,7 +10,6 @@ import mlpoly as mp
 from mlpoly.inputs.marginal import marginal_of
 
 K = np.arange(1, 31)
-# Recurrence coefficients a_k, b_{k+1} of monic classical polynomials, and mean and deviation of their weight.
 LEGENDRE = (stats.uniform(-1, 2), 0 * K, K / np.sqrt(4.0 * K**2 - 1))
 LAGUERRE = (stats.expon(), 2.0 * K - 1, 1.0 * K)
 HERMITE = (stats.norm(), 0 * K, np.sqrt(K))

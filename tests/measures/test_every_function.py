@@ -113,9 +113,6 @@ def test_other_libraries():
     )
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
 def test_sobol_indices_of_data_from_independent_uniforms():
     """x0 + x1 x2 of uniforms on (-1, 1): variances 1/3 and 1/9."""
     net = mp.GLU(np.array([[0, 0, 0], [0, 1.0, 0]]), np.array([1.0, 0]), np.eye(3)[[0, 2]], None, np.ones((1, 2)), None,

@@ -247,9 +247,6 @@ def test_errors_of_draws_are_of_the_right_size(name):
     assert np.max(np.abs(z)) <= 7 and np.mean(np.square(z)) <= 2
 
 
-# -- conditional means -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["MLP", "GLU"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("known", [[1], [2, 0]])

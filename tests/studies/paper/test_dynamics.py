@@ -21,7 +21,6 @@ from mlpoly.studies.paper.training import TrainingRun, train
 IMAGES = blobs(spread=0.3)  # wide enough that all units bend within the data, and samples of the misfit have no tails
 FITS = DynamicsConfig(samples=4000, tolerance=1e-10, paper_steps=20, max_degree=4)
 KINDS = [(name, degree) for name in ("standard", "gaussian", "mixture") for degree in (1, 2)] + [("paper", 2)]
-# What is computed how often needs no exact numbers.
 SMALL = blobs(classes=2, side=3)
 QUICK = DynamicsConfig(paper_steps=0, samples=50, max_degree=2)
 
