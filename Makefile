@@ -10,8 +10,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-# Two pytest workers share two cores: one thread each for the linear algebra.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Two pytest workers share two cores, and threads that wait for one another cost a busy machine minutes.
+THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+PYTEST := $(THREAD) $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check test-shuffled test-data dist test-slow test-kernels lock lint docs site-report bench bench-gpu bench-page bench-check clean
@@ -54,7 +55,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/lint-imports --no-logo
 
 docs: $(STAMP) ## the documentation as a site; open out/site/index.html
-	$(BIN)/properdocs build --strict --quiet -f mkdocs.yml
+	$(THREAD) $(BIN)/properdocs build --strict --quiet -f mkdocs.yml
 	$(BIN)/python tools/check_site.py out/site
 
 site-report: $(STAMP) ## docs/reports/mnist.html, the report on the site, from MNIST in MLPOLY_DATA or the user's cache
@@ -75,7 +76,7 @@ bench-page: $(STAMP) ## docs/benchmarks.md from the results of the benchmarks
 	$(BIN)/python -m benchmarks.page --keep
 
 bench-check: $(STAMP) ## count what the work consists of, and compare all ratios of the last runs with those that are kept
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks counts
+	$(THREAD) $(BIN)/python -m benchmarks counts
 	$(BIN)/python -m benchmarks.check
 
 clean: ## remove the environment, caches, builds and results
